@@ -31,20 +31,10 @@ Array = jax.Array
 
 
 def examples(logits, labels, where=None, *, soft: bool = False) -> tuple[Array, Array]:
-  """The arrays of a loss per example: ``(logits [..., K] of float32 or wider, labels)``.
+  """The arrays of a loss per example: ``(logits [..., K] of float32 or wider, labels [...])``; ignored rows are zeros.
 
-  Args:
-    logits: ``[..., K]`` floats.
-    labels: ``[...]`` integers in ``[0, K)``, which become int32; where ``soft`` also ``[..., K]`` floats.
-    where: optional ``[...]`` bools, False for rows that are ignored.
-    soft: whether labels may be distributions.
-
-  Returns:
-    The logits and the labels; the rows that are ignored are zeros.
-
-  Raises:
-    TypeError: if an array has the wrong dtype.
-    ValueError: if an array has the wrong shape, or a label is out of range.
+  Labels are integers in ``[0, K)``, which become int32, or where ``soft`` also distributions ``[..., K]``. A wrong
+  dtype is a TypeError, and a wrong shape or a label out of range a ValueError.
   """
   passed, (logits, labels) = labels, outputs_and_labels(logits, labels, soft=soft)
   label_values(passed, logits.shape[-1], where)
@@ -65,17 +55,8 @@ def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, 
           ) -> tuple[Array, Array, Array]:
   """The arrays of a loss per batch or a fit: ``(logits [N, K], labels, weights [N])``, as ``examples`` checks them.
 
-  Args:
-    logits: ``[..., K]`` floats, whose leading axes become one.
-    labels: ``[...]`` integers; where ``soft`` also ``[..., K]`` floats.
-    where: optional ``[...]`` bools, False for rows that are ignored.
-    weights: optional ``[...]`` real numbers, at least 0; an integer weight w equals w copies of the row.
-    axis_name: optional mapped axis, which must be there.
-    soft: whether labels may be distributions.
-
-  Returns:
-    The logits, the labels and the weights, which are ``where`` as bools if none were given; the rows that are ignored
-    are zeros.
+  Leading axes become one, and ignored rows are zeros. The weights are ``where`` as bools if none were given. An
+  integer weight w equals w copies of the row. A mapped axis of the name ``axis_name`` must be there.
   """
   if axis_name is not None:
     mapped_axis(axis_name)

@@ -16,11 +16,8 @@ def layer(features, kernel, bias, labels, where, chunk) -> tuple[Array, Array, A
   """The arrays ``(features [N, D], kernel [D, K], bias [K], labels [N], where [N], outside [N])``, types as passed.
 
   ``features`` are ``[..., D]``, whose leading axes become one, as those of ``labels`` and ``where`` do. ``outside`` is
-  True where a label that counts is not in ``[0, K)``; it is 0 there. The rows that are ignored are zeros.
-
-  Raises:
-    TypeError: if an array has the wrong dtype.
-    ValueError: if an array has the wrong shape, or a label is out of range.
+  True where a label that counts is not in ``[0, K)``; it is 0 there. The rows that are ignored are zeros. A wrong
+  dtype is a TypeError, and a wrong shape or a label out of range, if it can be read, a ValueError.
   """
   number("chunk", chunk, low=2, integer=True)
   features, kernel = _floats(features, "features"), _floats(kernel, "kernel")

@@ -39,8 +39,7 @@ def import_modules(package: str) -> None:
 def find(argument: str, choice: str | Callable, registry: Mapping[str, Callable]) -> Callable:
   """The function called ``choice`` in ``registry``, or ``choice`` itself if it is a function already.
 
-  Raises:
-    ValueError: if the registry has no such name; the message names ``argument`` and lists the known names.
+  An unknown name is a ValueError that names ``argument`` and lists the known names.
   """
   if callable(choice):
     return choice

@@ -13,10 +13,7 @@ ABSENT = -1e4 + 1e-2
 def array(x, name: str) -> Array | np.ndarray | None:
   """What a caller passed, as an array of JAX or of NumPy, which reads lists, pandas, and tensors on the host.
 
-  Arrays are returned as they are, and so is None.
-
-  Raises:
-    TypeError: unless it holds numbers or bools.
+  Arrays are returned as they are, and so is None. What holds anything but numbers or bools is a TypeError.
   """
   if x is None or isinstance(x, jax.Array):
     return x
@@ -30,11 +27,7 @@ def array(x, name: str) -> Array | np.ndarray | None:
 
 
 def floating(x, name: str) -> Array:
-  """``x`` as an array of float32 or wider.
-
-  Raises:
-    TypeError: unless it is floating point.
-  """
+  """``x`` as an array of float32 or wider; a TypeError unless it is floating point."""
   x = array(x, name)
   if isinstance(x, np.ndarray) and x.dtype == np.float16:
     x = x.astype(np.float32)  # XLA cannot do it on processors without an instruction for it, such as those of SSE4.2.
@@ -45,11 +38,7 @@ def floating(x, name: str) -> Array:
 
 
 def over_classes(x, name: str) -> Array:
-  """``x`` ``[..., K]`` as ``floating`` returns it.
-
-  Raises:
-    ValueError: unless K is at least 2.
-  """
+  """``x`` ``[..., K]`` as ``floating`` returns it; a ValueError unless K is at least 2."""
   x = floating(x, name)
   if x.ndim < 1 or x.shape[-1] < 2:
     binary = _binary(f"{name}[..., 0]") if x.shape[-1:] == (1,) else ""
@@ -170,11 +159,7 @@ def mapped_axis(axis_name) -> None:
 
 
 def one_value_each(name: str, values: Array, count: int) -> Array:
-  """The ``values`` that a function returned.
-
-  Raises:
-    ValueError: unless they are one per example, ``[N]``.
-  """
+  """The ``values`` that a function returned; a ValueError unless they are one per example, ``[N]``."""
   if values.shape != (count,):
     raise ValueError(f"{name} must return one value per example, shape ({count},): it returned shape {values.shape}.")
   return values

@@ -55,14 +55,11 @@ def class_values(outputs, labels, where=None, *, name: str = "probs", always: bo
   """Checks the values of probabilities or logits ``[..., K]`` and of their integer labels ``[...]``.
 
   All must be finite, and labels in ``[0, K)``. Where ``name`` is ``"probs"``, they must also be at least 0, and sum to
-  1 in each row to within 1e-3, or 4 eps of their dtype. Logits may be -inf, but that of the label must be less than 1e4
-  below its row's largest: otherwise the row does not have the label's class. Rows whose ``where`` is False are not
-  read. Traced arrays are not checked, nor are any arrays after ``check_values(False)`` unless ``always``. ``converted``
-  is what ``outputs_and_labels`` returned for logits and labels, if it was called before.
-
-  Raises:
-    ValueError: for a wrong dtype or shape; the message says how many rows are wrong, and which is the first; TypeError
-      or ValueError.
+  1 in each row to within 1e-3, or 4 eps of their dtype. Logits may be -inf, but that of the label must be less than
+  1e4 below its row's largest: otherwise the row does not have the label's class. Rows whose ``where`` is False are not
+  read. Traced arrays are not checked, nor are any arrays after ``check_values(False)`` unless ``always``.
+  ``converted`` is what ``outputs_and_labels`` returned for logits and labels, if it was called before. The message of
+  the ValueError says how many rows are wrong, and which is the first.
   """
   if not (_values_are_checked or always) or is_traced(outputs, labels, where):
     return
@@ -109,9 +106,6 @@ def label_values(labels, num_classes: int, where=None) -> None:
   """Checks that integer ``labels`` ``[...]`` are in ``[0, num_classes)``, as ``class_values`` does.
 
   It reads the labels alone, in O(N). Float labels, which are distributions, are not read.
-
-  Raises:
-    ValueError: if a label that counts is out of range; the message says how many are, and which is the first.
   """
   if not _values_are_checked or not is_readable(labels, where):
     return

@@ -16,17 +16,8 @@ Array = jax.Array
 def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | None]:
   """The weights, or None, and which rows count: those of ``where`` whose weight is not 0; or None for all.
 
-  Args:
-    weights: optional numbers ``[...]``, finite and at least 0 where ``where`` is True.
-    where: optional bools ``[...]``.
-    labels: an array ``[...]``, of which only the shape is used.
-
-  Returns:
-    ``(weights, where)``; traced weights are NaN where they are not finite or below 0, because they raise no error.
-
-  Raises:
-    TypeError: if an array has the wrong dtype.
-    ValueError: if an array has the wrong shape, or a weight is out of range; the message names the first.
+  Of ``labels`` ``[...]`` only the shape is used. A wrong dtype is a TypeError, and a wrong shape or a weight that is
+  not finite or below 0 a ValueError, or NaN where it is traced.
 
   >>> weights_and_where(np.array([2.0, 0.0]), None, np.array([1, 1]))[1]
   Array([ True, False], dtype=bool)

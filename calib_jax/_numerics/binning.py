@@ -21,19 +21,8 @@ def soft_membership(confidence: Array, num_bins: int, temperature: float, low: f
 
   .. math:: u_j(c) = \mathrm{softmax}_j(-(c - \xi_j)^2 / T), \qquad \xi_j = a + (1 - a) (j - 1/2) / M
 
-  As ``temperature`` tends to 0, each confidence belongs to the bin with the nearest centre alone.
-
-  Args:
-    confidence: ``[...]`` floats in [0, 1].
-    num_bins: M.
-    temperature: T > 0.
-    low: a, the lower end of the bins; their upper end is 1.
-
-  Returns:
-    ``[..., M]`` memberships.
-
-  References:
-    Karandikar et al. 2021, Section 4.1.
+  with M bins, the ``temperature`` T, and a the ``low`` end of the bins, whose upper end is 1 (Karandikar et al. 2021,
+  Section 4.1). As T tends to 0, each confidence belongs to the bin with the nearest centre alone.
 
   >>> soft_membership(jnp.array([0.25]), 2, 0.01).round(3)
   Array([[1., 0.]], dtype=float32)

@@ -4,18 +4,10 @@ import numpy as np
 
 
 def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | None = None) -> np.ndarray:
-  """Assigns each example to a fold, so that each fold has its share of each class and groups stay together.
+  """The fold of each example ``[N]``, so that each fold has its share of each class and groups stay together.
 
-  Args:
-    labels: ``[N]`` integers.
-    num_folds: the number of folds.
-    groups: ``[N]`` integers, equal for examples that belong together; None if every example is on its own.
-
-  Returns:
-    ``[N]`` integers in ``[0, num_folds)``. Groups count by their most common label.
-
-  Raises:
-    ValueError: if there are fewer groups than folds.
+  Examples of equal ``groups`` belong together, and count by their most common label. Fewer groups than folds are a
+  ValueError.
 
   >>> stratified_folds(np.array([0, 0, 1, 1]), 2)[:2].sum()
   np.int64(1)

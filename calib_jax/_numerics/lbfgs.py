@@ -52,19 +52,13 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
              max_iterations: int | None = None) -> tuple[object, dict[str, Array]]:
   """Minimises ``value`` by optax's L-BFGS with a zoom line search, which tries steps at full length first.
 
-  Where curvatures are 1, the value can still fall by half the squared norm of the gradient; where they are those that
-  L-BFGS has seen, by half the slope along its next step. The fit has converged when both are at most ``tolerance``
-  times the value (or times ``FLOOR``, for values below it).
+  ``value`` is a differentiable function of a pytree, whose units should give it curvatures near 1. Where they are 1,
+  the value can still fall by half the squared norm of the gradient; where they are those that L-BFGS has seen, by half
+  the slope along its next step. The fit has converged when both are at most ``tolerance`` times the value (or times
+  ``FLOOR``, for values below it).
 
-  Args:
-    value: a differentiable function of a pytree, whose units should give it curvatures near 1.
-    start: the pytree to start from.
-    tolerance: the tolerance relative to the value.
-    max_iterations: None for ``MAX_ITERATIONS``.
-
-  Returns:
-    The last pytree, which is the best up to rounding, and a dict with ``converged``, ``iterations`` and
-    ``gradient_norm``.
+  It returns the last pytree, which is the best up to rounding, and a dict with ``converged``, ``iterations`` and
+  ``gradient_norm``.
   """
   max_iterations = MAX_ITERATIONS if max_iterations is None else max_iterations
   x, unravel = ravel_pytree(start)
@@ -105,19 +99,12 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
 def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_round: int = 100):
   """Runs ``minimize`` in rounds, because curvatures change on the way: each round measures its units anew.
 
+  Given the parameters that a round starts from, ``round_from`` returns ``(value, parameters, zero)``: the objective as
+  a function of the steps from there, the parameters that steps lead to, and the steps that change nothing.
+
   Only a round that has nothing to do ends the fit: one that took steps is certified in the units of its start. Where
   rounding keeps every round stepping, as it may with a tolerance of 1e-9, they run out, and ``converged`` is what the
-  last one says.
-
-  Args:
-    round_from: given the parameters that a round starts from, it returns ``(value, parameters, zero)``: the objective
-      as a function of the steps from there, the parameters that steps lead to, and the steps that change nothing.
-    start: the parameters to start from.
-    tolerance: the tolerance of ``minimize``.
-    per_round: the most iterations of a round.
-
-  Returns:
-    The parameters, and the status of the last round with the iterations of all.
+  last one says. It returns the parameters, and the status of the last round with the iterations of all.
   """
   per_round = min(per_round, MAX_ITERATIONS)
 

@@ -16,18 +16,12 @@ def nll(rows: Array, y: Array, weights: Array, at: Array) -> Array:
 
 def minimize_nll(rows: Array, y: Array, weights: Array, start: Array, ridge: Array | None = None
                  ) -> tuple[Array, Array, Array]:
-  """Minimises ``nll`` plus half the sum of the ridge times the squared coefficients.
+  """Minimises ``nll`` plus half the sum of the ridge times the squared coefficients, from ``start`` ``[D]``.
 
-  Args:
-    rows: ``[N, D]`` floats, the features of each example, which may contain a constant.
-    y: ``[N]`` floats, 1 for an event and 0 for none.
-    weights: ``[N]`` floats, at least 0.
-    start: ``[D]`` coefficients to begin with.
-    ridge: optional ``[D]`` floats, at least 0.
-
-  Returns:
-    The coefficients ``[D]``; what is left to gain, to second order, in the units of the sum; and how many iterations
-    it took. A fit is at its optimum if at most ``TOLERANCE`` is left; it may end before, where no step lowers the sum.
+  The ``ridge`` is ``[D]``, and the ``rows`` ``[N, D]`` are the features of each example, which may contain a constant.
+  It returns the coefficients ``[D]``; what is left to gain, to second order, in the units of the sum; and how many
+  iterations it took. A fit is at its optimum if at most ``TOLERANCE`` is left; it may end before, where no step lowers
+  the sum.
   """
   ridge = jnp.zeros_like(start) if ridge is None else ridge
   # The products of columns are taken once, so that each Hessian, and those of all folds, is one product of matrices.

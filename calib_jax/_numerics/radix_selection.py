@@ -22,13 +22,8 @@ SMALLEST, MOST_BINS = 8192, 32  # Sorting is as fast for fewer examples, or for 
 def equal_mass_sums(confidence: Array, correct: Array, where: Array, num_bins: int) -> tuple[Array, Array, Array]:
   """The examples, the correct examples and the sum of confidences of equal-mass bins, ``[num_bins]`` each.
 
-  Where an edge divides a tie, each of the tied examples counts as the mean of ``correct`` over all of them.
-
-  Args:
-    confidence: ``[N]`` float32 in [0, 1].
-    correct: ``[N]`` floats, 0 or 1.
-    where: ``[N]`` bools.
-    num_bins: M.
+  Of ``[N]`` float32 confidences in [0, 1]. Where an edge divides a tie, each of the tied examples counts as the mean
+  of ``correct`` over all of them.
   """
   count = jnp.sum(where, dtype=jnp.int32)
   starts = bins.equal_mass_starts(count, num_bins)

@@ -21,18 +21,12 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
   """The temperature of the smallest weighted NLL; that of constant logits, 1, where all weights are 0.
 
   With b = 1/T, the slope of the NLL in b is E[z] - z_y, weighted and summed over examples, and increases with b. The
-  logits are measured from the top one, so that z <= 0, and in units of their spread, so that b is near 1 for logits of
-  any scale. The root of log(-E[z]) = log(-z_y), nearly linear in log b, is found by Newton steps within a bracket.
-  Logits 1e4 or more below the top are of classes that their row does not have.
+  logits ``[N, K]`` are measured from the top one, so that z <= 0, and in units of their spread, so that b is near 1
+  for logits of any scale. The root of log(-E[z]) = log(-z_y), nearly linear in log b, is found by Newton steps within
+  a bracket. Logits 1e4 or more below the top are of classes that their row does not have.
 
-  Args:
-    logits: ``[N, K]`` floats.
-    labels: ``[N]`` integers.
-    weights: ``[N]`` floats, at least 0.
-
-  Returns:
-    The scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``, whether T is at an end of its range:
-    no T is better than equal probabilities, or none is too small. So is that of constant logits.
+  It returns the scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``, whether T is at an end of its
+  range: no T is better than equal probabilities, or none is too small. So is that of constant logits.
   """
   sums = _summed(_sums, logits, labels, weights)
   unit, is_constant = _unit(sums[0], weights), sums[0] >= 0

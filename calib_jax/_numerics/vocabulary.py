@@ -34,18 +34,10 @@ class Rows(NamedTuple):
 
 def row_sums(features: Array, kernel: Array, bias: Array | None, labels: Array, chunk: int,
              sums: tuple[str, ...] = ()) -> Rows:
-  """The sums of the logits ``features @ kernel + bias``, for ``chunk`` classes at a time.
+  """The sums of the logits ``features @ kernel + bias``, for ``chunk`` classes at a time, of float32 or wider.
 
-  Args:
-    features: ``[N, D]`` floats.
-    kernel: ``[D, K]`` floats.
-    bias: ``[K]`` floats or None.
-    labels: ``[N]`` int32 in ``[0, K)``.
-    chunk: the number of classes, at least 2.
-    sums: which of the sums that may be None are computed: ``ENTROPY``, ``SQUARES`` or both.
-
-  Returns:
-    The sums, of float32 or wider.
+  ``sums`` says which of the sums that may be None are computed: ``ENTROPY``, ``SQUARES`` or both. Features are ``[N,
+  D]``, the kernel ``[D, K]``, the bias ``[K]`` or None, and labels ``[N]`` int32 in ``[0, K)``.
   """
   # In ``jax.shard_map``, arrays that are the same on all devices are marked as different here, outside of the rule for
   # the gradient, so that JAX adds up their gradients over the devices.

@@ -56,12 +56,9 @@ class Ranked(NamedTuple):
     return place, jnp.maximum((rank - self.before[0][place]) - self.before[1][place], 0)
 
   def between(self, ranks: Array, sums: tuple[Array, Array], values: Array) -> Array:
-    """The weighted sums of ``values`` ``[N]`` from each of the ``ranks`` to the next.
+    """The weighted sums of ``values`` ``[N]`` from each of the ascending ``ranks`` ``[M + 1]`` to the next.
 
-    Args:
-      ranks: ``[M + 1]``, ascending.
-      sums: ``exact_cumsum`` of the weights times the values.
-      values: ``[N]``.
+    ``sums`` is ``exact_cumsum`` of the weights times the values.
     """
     place, taken = self.place(ranks)
     first, last = place[:-1], place[1:]
@@ -73,13 +70,9 @@ class Ranked(NamedTuple):
   def cut(self, num_bins: int) -> tuple[Array, Array, Array, Array, Array]:
     """Cuts examples at the inner edges of equal-mass groups.
 
-    Args:
-      num_bins: M.
-
-    Returns:
-      ``(confidence, correct, weights, index, edges)``: of N + M - 1 parts of examples, of which ``index`` is the group;
-      M for those without weight. ``edges`` ``[M + 1]`` lie midway between neighbouring groups, as
-      ``bins.equal_mass_edges`` has them.
+    It returns ``(confidence, correct, weights, index, edges)``: of N + M - 1 parts of examples, of which ``index`` is
+    the group; M for those without weight. ``edges`` ``[M + 1]`` lie midway between neighbouring groups, as
+    ``bins.equal_mass_edges`` has them.
     """
     starts = self.starts(jnp.arange(num_bins + 1, dtype=jnp.int32), num_bins)
     inner = starts[1:-1]
@@ -106,14 +99,7 @@ class Ranked(NamedTuple):
 
 
 def ranked(confidence: Array, correct: Array, weights: Array, ties: str) -> Ranked:
-  """Sorts examples; ``ties`` is as for ``sorting.sorted_pairs``.
-
-  Args:
-    confidence: ``[N]`` floats in [0, 1], N at least 1.
-    correct: ``[N]`` floats, 0 or 1.
-    weights: ``[N]`` floats, at least 0.
-    ties: ``"share"`` or ``"order"``.
-  """
+  """Sorts ``[N]`` examples, at least one; ``ties`` is as for ``sorting.sorted_pairs``."""
   confidence, correct, weights = sorted_pairs(confidence, correct, weights.astype(bool), ties, weights)
   correct = correct.astype(confidence.dtype)
   before = exact_cumsum(weights)

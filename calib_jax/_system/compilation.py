@@ -17,10 +17,8 @@ def keep() -> str | None:
   """Makes JAX keep compiled programs in the directory that ``JAX_COMPILATION_CACHE_DIR`` names.
 
   Without that variable it is ``calib_jax`` in the user's cache directory (``$XDG_CACHE_HOME`` or ``~/.cache``).
-  Compiled programs are code that is run, so a directory that is made is the user's alone.
-
-  Returns:
-    A sentence for the user if nothing is kept because the directory cannot be made; else None.
+  Compiled programs are code that is run, so a directory that is made is the user's alone. If it cannot be made,
+  nothing is kept, and a sentence for the user is returned.
   """
   asked = jax.config.jax_compilation_cache_dir
   if asked and "://" in asked:  # A bucket.

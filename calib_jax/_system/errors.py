@@ -44,14 +44,8 @@ def printable(text: object, *, lines: bool = False) -> str:
   r"""Returns a text as any terminal, table or page may show it: escapes stand for characters that are not printable.
 
   These are control characters, by which a file's name could move a terminal's cursor or begin a new line, characters
-  that turn the direction of text, and the lone surrogates of a name that is not UTF-8, which no file can hold.
-
-  Args:
-    text: what to show, of which parts may be names that somebody else chose.
-    lines: whether line ends stay.
-
-  Returns:
-    The text.
+  that turn the direction of text, and the lone surrogates of a name that is not UTF-8, which no file can hold. Line
+  ends stay if ``lines``.
 
   >>> printable("red: \x1b[31m, not UTF-8: \udcff, café")
   'red: \\x1b[31m, not UTF-8: \\udcff, café'

@@ -37,11 +37,9 @@ _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxE
 def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
   """Reads the arrays ``names`` of an ``.npz`` file, or all, without pickle and without trusting the sizes it claims.
 
-  Large arrays that are not compressed are mapped into memory, read-only, as ``read_npy`` does.
-
-  Raises:
-    UserError: if the file is missing, is not a regular file, is damaged, holds Python objects, holds two arrays of one
-      name, or claims more than it holds or, together, than ``capacity.check_read`` allows.
+  Large arrays that are not compressed are mapped into memory, read-only, as ``read_npy`` does. A file that is missing,
+  is not a regular file, is damaged, holds Python objects, holds two arrays of one name, or claims more than it holds
+  or, together, than ``capacity.check_read`` allows, is a UserError.
   """
   with opened_npz(path) as archive:
     return archive.read(archive.headers(archive.members if names is None else names))
@@ -57,11 +55,7 @@ def opened_npz(path: str | os.PathLike) -> Iterator["Archive"]:
 def read_npy(path: str | os.PathLike) -> np.ndarray:
   """Maps the array of an ``.npy`` file into memory, read-only, without pickle and without trusting its size.
 
-  Its numbers are read from the disk when they are used.
-
-  Raises:
-    UserError: if the file is missing, is not a regular file, is damaged, holds Python objects, or claims more than it
-      holds.
+  Its numbers are read from the disk when they are used. What ``read_npz`` refuses is a UserError here, too.
   """
   with _opened(path, ".npy of numbers") as file:
     _checked_header(file, os.path.getsize(path))
@@ -89,11 +83,7 @@ def check_regular(path: str | os.PathLike) -> None:
 
 
 def read_bytes(path: str | os.PathLike, most: float = SMALL) -> bytes:
-  """Reads a regular file of at most so many bytes.
-
-  Raises:
-    UserError: if it cannot be read.
-  """
+  """Reads a regular file of at most so many bytes; a UserError if it cannot be read."""
   check_regular(path)
   try:
     with open(path, "rb") as file:
@@ -106,11 +96,7 @@ def read_bytes(path: str | os.PathLike, most: float = SMALL) -> bytes:
 
 
 def read_text(path: str | os.PathLike) -> str:
-  """Reads a small regular file of UTF-8.
-
-  Raises:
-    UserError: if it cannot be read.
-  """
+  """Reads a small regular file of UTF-8; a UserError if it cannot be read."""
   try:
     return read_bytes(path).decode("utf-8")
   except UnicodeDecodeError as error:
@@ -215,8 +201,7 @@ class Archive:
 def _checked_header(file: BinaryIO, file_size: int, place: str = "") -> _Header:
   """Returns the header of an array, which ``place`` names.
 
-  Raises:
-    FileError: unless it describes plain numbers or texts, of as many bytes as follow it.
+  It is a FileError unless it describes plain numbers or texts, of as many bytes as follow it.
   """
   version = np.lib.format.read_magic(file)
   readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

@@ -11,9 +11,8 @@ DEEPEST = 64  # Levels.
 def parse_json(text: str, place: str) -> dict:
   """Returns the object that a JSON text holds; ``NaN`` and ``Infinity`` are numbers, because Python writes them so.
 
-  Raises:
-    FileError: if the text is no object, is nested more than 64 levels deep, or has a key twice or an integer of more
-      than 64 bits. The sentence begins with ``place``: the file, or what follows its path.
+  A text that is no object, is nested more than 64 levels deep, or has a key twice or an integer of more than 64 bits
+  is a FileError, whose sentence begins with ``place``: the file, or what follows its path.
   """
   def unique(pairs: Iterable[tuple[str, object]]) -> dict:
     values = {}

@@ -147,14 +147,9 @@ def get(name: str, **options) -> Calibrator:
 def fit_by(solve: Callable[..., dict], *, of_counts: bool = False, **options) -> Callable[..., dict]:
   """The ``fit`` of a calibrator whose params are ``solve(logits, labels, weights, **options)``, compiled.
 
-  Args:
-    solve: a function of a module, not of a call, because it is compiled once for equal options and shapes.
-    of_counts: whether ``solve`` gets the weights as ``fit_batch`` returns them, rather than with a sum of 1.
-    **options: constants of the compiled program. With those that have no hash, such as traced numbers, it is not
-      compiled as one.
-
-  Returns:
-    The function ``fit``.
+  ``solve`` is a function of a module, not of a call, because it is compiled once for equal options and shapes. With
+  options that have no hash, such as traced numbers, it is not compiled as one. ``of_counts`` says whether it gets the
+  weights as ``fit_batch`` returns them, rather than with a sum of 1.
   """
   def fit(logits, labels, *, where=None, weights=None):
     arrays = _checked(logits, labels, where, weights)
@@ -184,16 +179,12 @@ def _has_hash(options: tuple) -> bool:
 
 
 def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
-  """What every fit does with its arguments first.
+  """What every fit does with its arguments first: ``(logits [N, K], labels [N], weights [N])``.
 
-  Returns:
-    ``(logits [N, K], labels [N], weights [N])``; of rows that do not count, or that have one class, all are 0. Logits
-    of classes that a row does not have are -inf. Where no weights were given they are bools, so that a fit may tell.
-
-  Raises:
-    TypeError: if an array has the wrong dtype.
-    ValueError: if an array has the wrong shape, a value from which nothing can be learnt, or if no row counts. Traced
-      logits become NaN in a row whose label is no class of it, and traced weights NaN where they are below 0.
+  Of rows that do not count, or that have one class, all are 0. Logits of classes that a row does not have are -inf.
+  Where no weights were given they are bools, so that a fit may tell. A wrong dtype is a TypeError; a wrong shape, a
+  value from which nothing can be learnt, and no row that counts are a ValueError. Traced logits become NaN in a row
+  whose label is no class of it, and traced weights NaN where they are below 0.
   """
   return _flat(*_checked(logits, labels, where, weights))
 

@@ -49,13 +49,10 @@ def _by_column(fit: Callable, *columns: Array, mirror: tuple[tuple[int, ...], tu
                ) -> tuple[Array, Array, Array]:
   """``(coefficients [K, D], what is left to gain [K], iterations [K])`` of the fits to all columns ``[K, N]``.
 
-  Two classes have opposite log-odds and opposite events, so that the function of one is minus that of the other, at
-  minus its log-odds. One fit is then enough, which takes half the time.
-
-  Args:
-    fit: a function of the log-odds, the events and the weights of a column.
-    *columns: the log-odds, the events and the weights.
-    mirror: for each coefficient of the second class, which one of the first it is, and times what.
+  The ``columns`` are the log-odds, the events and the weights, which ``fit`` takes of one class. Two classes have
+  opposite log-odds and opposite events, so that the function of one is minus that of the other, at minus its log-odds.
+  One fit is then enough, which takes half the time: ``mirror`` says for each coefficient of the second class which one
+  of the first it is, and times what.
   """
   if len(columns[0]) != 2:
     return jax.lax.map(lambda column: fit(*column), columns)

@@ -178,18 +178,10 @@ def one_vs_rest(name: str, solve: Callable, value: Callable, *, top_label: bool,
                 by_counts: bool = False, **options) -> Calibrator:
   """A calibrator of the columns ``[K, N]`` of probabilities or log-odds; one column, the confidence, if ``top_label``.
 
-  Args:
-    name: the name of its factory.
-    solve: ``(columns, happened [K, N], weights [K, N], **options) -> params``; the weights of a column are 0 for rows
-      without its class.
-    value: ``(params, columns) -> calibrated probabilities [K, N]``.
-    top_label: whether the only column is the confidence.
-    of_odds: whether the columns are log-odds.
-    by_counts: whether ``solve`` gets the weights as ``fit_batch`` returns them, rather than with a sum of 1 by column.
-    **options: the factory's other options.
-
-  Returns:
-    The calibrator.
+  Its params are ``solve(columns, happened [K, N], weights [K, N], **options)``, where the weights of a column are 0
+  for rows without its class, and its calibrated probabilities ``value(params, columns)`` ``[K, N]``. ``of_odds`` says
+  whether the columns are log-odds, and ``by_counts`` whether ``solve`` gets the weights as ``fit_batch`` returns them,
+  rather than with a sum of 1 by column.
   """
   checks.choice("top_label", top_label, (True, False))
   of_columns = {"top_label": top_label, "of_odds": of_odds}

@@ -29,8 +29,7 @@ COMPARED = 2**20  # Numbers of two sets that are compared at a time.
 def calibrator(text: str) -> calibrators.Calibrator:
   """Returns the calibrator of a text such as ``temperature_scaling:objective=ece,num_bins=10``, or ``auto``.
 
-  Raises:
-    UserError: for an unknown name or option.
+  An unknown name or option is a UserError.
   """
   name, _, settings = text.partition(":")
   if name == automatic.AUTO:
@@ -73,10 +72,8 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
 
   Its test set, which is the first, gets the name ``test_set``. Only a run can be calibrated with those that are
   ``wanted``, by default ``calibrators.recommended``; ``reading`` says how a file is read. ``caution`` is called with a
-  sentence for each calibrator that is known to hurt, and ``say`` for each choice between readings of a file.
-
-  Raises:
-    UserError: if the file cannot be read, or the directory does not hold predictions of every seed, of the same size.
+  sentence for each calibrator that is known to hurt, and ``say`` for each choice between readings of a file. A file
+  that cannot be read, or a directory without predictions of every seed, of the same size, is a UserError.
   """
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
     return Model({test_set: [load(path, say=say, **reading)]}, {})

@@ -68,11 +68,7 @@ class Inputs(NamedTuple):
 
 
 def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs]) -> int:
-  """Reads everything, judges it, and then writes everything; a mistake of the user becomes one sentence.
-
-  Returns:
-    The exit code, 0 or 2.
-  """
+  """Reads everything, judges it, and then writes everything; a mistake of the user is one sentence, and the code 2."""
   options.started = time.monotonic()
   capacity.share_freed()
   try:

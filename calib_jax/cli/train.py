@@ -16,15 +16,10 @@ from calib_jax.training.distributed import processes
 
 
 def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> int:
-  """Runs the command line.
+  """Runs the command line, or ``arguments`` in place of it, with the ``hooks`` of ``training.train``.
 
-  Args:
-    arguments: the command line without the name of the program; None for that of this process.
-    hooks: the hooks of ``training.train``.
-
-  Returns:
-    The exit code: 0; 2 after a mistake of the user; 3 if another process was lost; 128 plus the number of the signal
-    that stopped the run.
+  It returns the exit code: 0; 2 after a mistake of the user; 3 if another process was lost; 128 plus the number of the
+  signal that stopped the run.
   """
   parser = argparse.ArgumentParser(
     description="Trains, recalibrates, evaluates and reports in one run directory.", allow_abbrev=False)

@@ -30,8 +30,7 @@ BASES = {"model": models.Backbone, "head": models.Head}
 def register(section: str, name: str) -> None:
   """Imports and registers what ``name`` says, if it is an import path, for a section such as ``loss.primary``.
 
-  Raises:
-    UserError: if it cannot be imported, or is not what the section needs.
+  What cannot be imported, or is not what the section needs, is a UserError.
   """
   is_loss = section.startswith("loss.") or section == "stage2.loss"
   if not is_import_path(name) or not (is_loss or section in REGISTRIES):

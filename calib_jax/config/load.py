@@ -193,11 +193,7 @@ def data_options(config: ConfigDict) -> dict:
 
 
 def _config_file(path: str) -> pathlib.Path:
-  """Returns the file of a config, here or among those that are installed.
-
-  Raises:
-    UserError: if there is none, or it is not of Python; the message says what to do.
-  """
+  """Returns the file of a config, here or among those installed; the UserError without one says what to do."""
   installed = [pathlib.Path(__file__).parents[1] / path] if path.startswith("configs/") else []
   for file in (pathlib.Path(path), *installed):
     if file.is_file() and file.suffix != ".py":

@@ -17,14 +17,11 @@ READERS = {bool: lambda text: BOOLS[text.lower()], int: lambda text: int(text, 0
 
 
 def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[str] = ()) -> list[tuple[str, str]]:
-  """Returns the overrides as ``(key, text)``.
+  """Returns the overrides as ``(key, text)``; a UserError for an argument of another form.
 
-  A section may be overridden by a dict, such as ``--config.loss.primary={'name': 'focal'}``, which counts as one
-  override for each of its keys. ``collections`` are keys of sections that a dict replaces as a whole: each of their old
-  fields is overridden by "" first.
-
-  Raises:
-    UserError: for an argument of another form, or a section that is overridden by anything but a dict.
+  A section may be overridden by a dict alone, such as ``--config.loss.primary={'name': 'focal'}``, which counts as one
+  override for each of its keys. ``collections`` are keys of sections that a dict replaces as a whole: each of their
+  old fields is overridden by "" first.
   """
   pairs = []
   for argument in arguments:
@@ -110,8 +107,7 @@ def moved(key: str) -> str:
 def apply(config: ConfigDict, key: str, text: str) -> None:
   """Sets one key to the value in ``text``, parsed as the type that the key already has.
 
-  Raises:
-    UserError: for a key that does not exist or a value of another type.
+  A key that does not exist or a value of another type is a UserError.
   """
   if key in MOVED:
     raise UserError(moved(key))

@@ -108,11 +108,7 @@ def augmented(config, splits: data.Splits) -> np.ndarray:
 
 
 def draw(images: np.ndarray, path: pathlib.Path) -> None:
-  """Writes images as an enlarged PNG of eight rows.
-
-  Raises:
-    UserError: if Pillow is missing or the file cannot be written.
-  """
+  """Writes images as an enlarged PNG of eight rows; a UserError without Pillow, or if the file cannot be written."""
   try:
     from PIL import Image
   except ImportError as error:

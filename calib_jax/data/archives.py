@@ -38,15 +38,10 @@ class Archive(NamedTuple):
 
 
 def read(name: str, path: str | os.PathLike, trusted: str = "") -> Pool:
-  """Reads a data set from its archive; the pictures for validation of Tiny ImageNet are the test split.
+  """Reads a data set, one of ``ARCHIVES``; the pictures for validation of Tiny ImageNet are the test split.
 
-  Args:
-    name: one of ``ARCHIVES``.
-    path: the archive.
-    trusted: the SHA-256 that the archive must have; by default that of the published one.
-
-  Raises:
-    UserError: if the archive is missing, has another SHA-256, lacks a member, or holds what is not read.
+  An archive whose SHA-256 is not the one ``trusted``, by default that of the published one, is a UserError, and so is
+  one that lacks a member or holds what is not read.
   """
   digest, expected = sha256(path), (trusted or ARCHIVES[name].sha256).lower()
   if digest != expected:
@@ -57,11 +52,7 @@ def read(name: str, path: str | os.PathLike, trusted: str = "") -> Pool:
 
 
 def unpacked_tiny_imagenet(folder: pathlib.Path) -> Pool:
-  """Reads the unpacked Tiny ImageNet from ``folder`` or ``folder/tiny-imagenet-200``, as its archive is read.
-
-  Raises:
-    UserError: if the folder is not there or lacks something.
-  """
+  """Reads the unpacked Tiny ImageNet from ``folder`` or ``folder/tiny-imagenet-200``, as its archive is read."""
   if not (folder / "wnids.txt").is_file():
     folder = folder / "tiny-imagenet-200"
   if not all((folder / name).is_file() for name in _LISTS):
@@ -86,13 +77,10 @@ def _read(name: str, path: pathlib.Path, load: Callable[[pathlib.Path], Pool]) -
 
 
 def prepare(name: str, path: str | os.PathLike, out: pathlib.Path, trusted: str = "") -> Pool:
-  """Writes a data set as an ``.npz`` of plain arrays, and returns it.
+  """Writes a data set as an ``.npz`` of plain arrays, and returns it; what ``read`` refuses, it does, too.
 
   The file has ``train_images``, ``train_labels``, ``test_images``, ``test_labels`` and ``class_names``, and appears
   only once it is complete. Its arrays are not compressed, so that images are mapped into memory when they are read.
-
-  Raises:
-    UserError: as ``read`` does, or if the file cannot be written.
   """
   pool = read(name, path, trusted)
   try:
@@ -183,14 +171,9 @@ def _tiny_imagenet(path: pathlib.Path) -> Pool:
 def _pictures(path: pathlib.Path, names: list[str], read_file: Callable[[str, int], bytes]) -> Pool:
   """Returns Tiny ImageNet: classes are in the order of ``wnids.txt``, and pictures in that of class and then name.
 
-  Args:
-    path: where the files are, for messages.
-    names: the files of the data set, such as ``train/n1/images/n1_0.JPEG``.
-    read_file: returns the bytes of the file of a name, of which there may be so many at most.
-
-  Raises:
-    ValueError: if a class is there twice, or there are no pictures.
-    KeyError: if a picture has no known class.
+  ``names`` are the files, such as ``train/n1/images/n1_0.JPEG``, and ``read_file`` returns the bytes of one, of which
+  there may be so many at most. A class that is there twice, or no pictures, is a ValueError, and a picture of no known
+  class a KeyError.
   """
   lists = [read_file(name, _LARGEST_LIST).decode().splitlines() for name in _LISTS]
   wnids, annotations = ([line.strip() for line in lines if line.strip()] for lines in lists)

@@ -50,9 +50,8 @@ def picture(record: bytes, number: int, source: str, size: tuple[int, int] | Non
 def decode(records: Sequence[bytes], source: str) -> np.ndarray:
   """Decodes ``records``, pictures of one size, into uint8 ``[N, H, W, 3]``; grey pictures become RGB.
 
-  Raises:
-    UserError: if one cannot be decoded or differs in size; or if all of them take more memory than may be read; the
-      message names ``source`` and the record.
+  A picture that cannot be decoded or differs in size is a UserError that names ``source`` and the record, and so are
+  pictures that take more memory than may be read.
   """
   from PIL import Image
 
@@ -73,11 +72,7 @@ def decode(records: Sequence[bytes], source: str) -> np.ndarray:
 
 
 def slices(stream: np.ndarray, offsets: np.ndarray, source: str) -> list[bytes]:
-  """Cuts a byte stream into records ``stream[offsets[i]:offsets[i + 1]]``.
-
-  Raises:
-    UserError: if the offsets do not fit the stream.
-  """
+  """Cuts a stream into records ``stream[offsets[i]:offsets[i + 1]]``; a UserError if the offsets do not fit it."""
   if stream.dtype != np.uint8 or stream.ndim != 1 or offsets.ndim != 1 or not np.issubdtype(offsets.dtype, np.integer):
     raise UserError(f"{source}: a stream of JPEG bytes must be uint8 [bytes] with integer offsets [N + 1]: got "
                     f"{stream.dtype} of shape {stream.shape} and {offsets.dtype} of shape {offsets.shape}.")

@@ -27,16 +27,10 @@ OPERATIONS = (
 
 
 def operate(image: Array, index: Array, amount: Array, *, blends: bool = True) -> Array:
-  """Applies one operation to an image.
+  """Applies one operation to an image uint8 ``[H, W, C]``.
 
-  Args:
-    image: ``[H, W, C]`` uint8.
-    index: the operation's place in ``OPERATIONS``, a scalar that may be traced.
-    amount: how far the operation goes, in its own unit, a float32 scalar that may be traced.
-    blends: whether the operation may be one of the last four; without them the third stage is left out.
-
-  Returns:
-    ``[H, W, C]`` uint8.
+  ``index`` is its place in ``OPERATIONS``, and ``amount`` how far it goes, in its own unit: scalars that may be
+  traced. Without ``blends`` the operation may be none of the last four, and the third stage is left out.
   """
   table = _table(image, index, amount)
   # An operation uses one stage alone, so their order does not matter; in this one fewer levels are looked up.
@@ -48,19 +42,12 @@ def operate(image: Array, index: Array, amount: Array, *, blends: bool = True) -
 
 def amount(index: Array, level: Array | float, sign: Array, shape: tuple[int, ...], *, bits: int, shift: float
            ) -> Array:
-  """Returns the amount of an operation at a level from 0 to 1; the largest ones are those of Cubuk et al. 2019.
+  """The amount of an operation at a ``level`` from 0 to 1, in its unit; the largest are those of Cubuk et al. 2019.
 
-  Args:
-    index: the operation's place in ``OPERATIONS``.
-    level: how strong it is, as a part of the largest amount; at 0 an operation that has an amount changes nothing,
-      unless ``bits`` is below 8.
-    sign: 1 or -1, the direction of the operations that have two.
-    shape: that of the image.
-    bits: the bits that ``posterise`` keeps at level 0; it keeps four fewer at level 1.
-    shift: the largest translation, as a part of the image's side.
-
-  Returns:
-    A float32 scalar in the operation's unit. Bits, grey levels and pixels are whole numbers.
+  At 0 an operation that has an amount changes nothing, unless ``bits`` is below 8: ``posterise`` keeps so many at
+  level 0, and four fewer at level 1. ``index`` is the operation's place in ``OPERATIONS``, ``sign`` (1 or -1) the
+  direction of those that have two, ``shape`` that of the image, and ``shift`` the largest translation, as a part of
+  the image's side. Bits, grey levels and pixels are whole numbers.
   """
   def whole(largest):
     return jnp.floor(jnp.float32(largest * level))

@@ -47,11 +47,7 @@ class StreamPool(NamedTuple):
 
 
 def part_size(number: int, fraction: float) -> int:
-  """Returns the size of a part that is a ``fraction`` of so many examples.
-
-  Raises:
-    UserError: if the part or the rest is empty.
-  """
+  """The size of a part that is a ``fraction`` of so many examples; a UserError if the part or the rest is empty."""
   size = round(fraction * number)
   if not 0 < size < number:
     raise UserError(f"a fraction of {fraction:g} of {number} examples leaves an empty split: choose one nearer 0.5.")

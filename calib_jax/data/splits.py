@@ -153,8 +153,7 @@ def long_tailed(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -
 def with_validation(pool: Pool, fraction: float, seed: int) -> Splits:
   """Splits off the validation examples, and computes the mean and deviation of the training part's channels.
 
-  Raises:
-    UserError: if a class has only one example, or no example of it is left to train on.
+  A class of one example, or without an example that is left to train on, is a UserError.
   """
   rest, part = stratified(pool.train.labels, fraction, seed)
   validation, train = pool.train.take(part), pool.train.take(rest)
@@ -187,11 +186,7 @@ def _moments(inputs: np.ndarray, standardize: bool) -> tuple[np.ndarray, np.ndar
 
 
 def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:
-  """Returns ``Examples`` of arrays.
-
-  Raises:
-    UserError: if a shape, dtype or label is wrong; the message names their ``source``.
-  """
+  """Returns ``Examples`` of arrays; a UserError about their ``source`` if a shape, dtype or label is wrong."""
   if images.ndim == 3:
     images = images[..., None]
   if images.ndim != 4 or images.dtype != np.uint8 or 0 in images.shape[1:]:
@@ -201,11 +196,7 @@ def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:
 
 
 def checked_labels(labels: np.ndarray, number: int, source: str) -> np.ndarray:
-  """Returns the labels of ``number`` examples as int32.
-
-  Raises:
-    UserError: if a shape, dtype or label is wrong; the message names their ``source``.
-  """
+  """Returns the labels of ``number`` examples as int32; a UserError about their ``source`` if anything is wrong."""
   if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) != number:
     raise UserError(f"{source}: labels must be integers of shape [{number}], one for each image or row, "
                     f"not {labels.dtype} of shape {labels.shape}.")

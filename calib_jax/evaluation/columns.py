@@ -186,8 +186,7 @@ def computed_by(kind: type) -> dict[str, Column]:
 def numbers_of(names: Iterable[str]) -> list[tuple[Column, str]]:
   """Returns the column and the number, "" or one of ``BESIDE_ERRORS``, of names such as those of ``SHORT_TABLE``.
 
-  Raises:
-    UserError: for an unknown name.
+  An unknown name is a UserError.
   """
   known = {f"{name}{'_' if number else ''}{number}": (column, number) for name, column in COLUMNS.items()
            for number in ("", *(BESIDE_ERRORS if column.bias else ()))}

@@ -42,19 +42,15 @@ class Interval:
 def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence[float] | None = None) -> Interval:
   """Widens an interval over test examples to one over test examples and seeds.
 
-  The squared length of each arm is that over examples plus, for a row of S seeds, the squared standard error over seeds
-  times that of Student's quantile for S - 1 degrees of freedom. Such an interval holds the mean at least as often as it
-  says (Banerjee 1960); with Satterthwaite's degrees of freedom, two or three seeds that happen to agree make it too
-  short. What varies with the example and the seed is in both terms. A row of one seed that is compared with one of
-  several is taken to vary as much from seed to seed as that one.
+  The interval is that of the mean over seeds, or of its difference between two rows, whose values of each seed are
+  ``of_seeds`` and ``of_other``; these are paired seed by seed if there are as many. It stays the same if there is only
+  one seed.
 
-  Args:
-    interval: the mean over seeds, or its difference between two rows, with its interval over test examples.
-    of_seeds: the value of each seed.
-    of_other: those of the row that is subtracted; it is paired seed by seed if there are as many.
-
-  Returns:
-    The interval; the same one if there is only one seed.
+  The squared length of each arm is that over examples plus, for a row of S seeds, the squared standard error over
+  seeds times that of Student's quantile for S - 1 degrees of freedom. Such an interval holds the mean at least as
+  often as it says (Banerjee 1960); with Satterthwaite's degrees of freedom, two or three seeds that happen to agree
+  make it too short. What varies with the example and the seed is in both terms. A row of one seed that is compared
+  with one of several is taken to vary as much from seed to seed as that one.
   """
   samples = [np.asarray(x, np.float64) for x in (of_seeds, of_other) if x is not None]
   if len(samples) == 2 and len(samples[0]) == len(samples[1]):

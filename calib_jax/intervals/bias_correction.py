@@ -34,9 +34,8 @@ def bias_corrected(value: Array, halves: Array, fifths: Array, rate: Array, part
 def moments(half, rest, fifths):
   """What ``interval_of_moments`` needs of resamples ``[R, ...]``, as JAX or NumPy arrays of their elements' shape.
 
-  Returns:
-    The mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, the mean Q
-    of halves and that of fifths; Q is the metric's square.
+  That is the mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, the
+  mean Q of halves and that of fifths; Q is the metric's square.
   """
   half, rest = half**2, rest**2
   middle = (half + rest) / 2

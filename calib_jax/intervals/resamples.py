@@ -163,19 +163,11 @@ def bias_corrected(error: Callable[[np.ndarray], np.ndarray], masks: Sequence[np
 
 def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: jax.Array, num_resamples: int,
                groups: np.ndarray | None = None, size: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Computes ``metrics.bootstrap(method="percentile")`` of a metric of NumPy.
+  """Computes ``(value, low, high)`` of ``metrics.bootstrap(method="percentile")`` for a metric of NumPy.
 
-  Args:
-    metric: a function of int32 ``[R, N]``, how often each example counts in each resample, to ``[R, ...]``. Resamples
-      for which it is nan are left out.
-    count: the number N of examples, or of blocks.
-    key: PRNG key.
-    num_resamples: the number of resamples.
-    groups: optional ``[N]`` integers; examples with the same integer are drawn together.
-    size: the numbers that the metric computes of a resample; by default N.
-
-  Returns:
-    ``(value, low, high)``, arrays of the shape of the metric.
+  The metric is a function of int32 ``[R, N]``, how often each of ``count`` examples, or blocks, counts in each
+  resample, to ``[R, ...]``; resamples for which it is nan are left out. Examples with the same integer in ``groups``
+  ``[N]`` are drawn together. ``size`` has the numbers that the metric computes of a resample; by default N.
   """
   group, num_groups = draws.group_numbers(groups, count)
   values, words = [], np.asarray(_sample_words(key, num_resamples))

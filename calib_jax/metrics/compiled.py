@@ -21,20 +21,9 @@ def of_pairs(formula: Callable, scores: ArrayLike, values: ArrayLike, where: Arr
              high: float = 1.0, binary: bool = False, **options):
   """``formula(scores [N], values [N], counts [N], *arrays, **options)`` of what ``checks.paired`` returns.
 
-  Args:
-    formula: a function of a module.
-    scores: floats of any shape.
-    values: numbers of that shape.
-    where: optional bools of that shape.
-    weights: optional numbers of that shape; without them ``counts`` are bools, and else numbers.
-    *arrays: more arrays, passed on as they are.
-    names: what errors call ``scores`` and ``values``.
-    high: as for ``checks.pair_values``, here and below.
-    binary: whether ``values`` must be zeros and ones.
-    **options: Python values, for each combination of which the formula is compiled.
-
-  Returns:
-    The formula's value.
+  The formula is a function of a module, compiled for each combination of the options, which are Python values. Counts
+  are numbers with weights, and else bools. ``names`` are what errors call the scores and values; ``high`` and
+  ``binary`` are as for ``checks.pair_values``.
   """
   scores, values = checks.array(scores, names[0]), checks.array(values, names[1])
   weights, where = checks.weights_and_where(weights, where, scores)

@@ -40,16 +40,7 @@ def _checked(formula: Callable) -> Callable:
 
 
 def of_arrays(name: str, confidence: np.ndarray, correct: np.ndarray) -> float:
-  """The error by a convention in NumPy, which compiles nothing.
-
-  Args:
-    name: the name in ``CONVENTIONS``.
-    confidence: float32 ``[N]``, at least one.
-    correct: bools ``[N]``.
-
-  Returns:
-    The error.
-  """
+  """The error by the convention ``name`` of arrays ``[N]`` of NumPy, at least one, which compiles nothing."""
   rule = CONVENTIONS[name]
   if callable(rule):
     return float(rule.__wrapped__(confidence, correct))

@@ -100,11 +100,10 @@ class Cells:
                                  for x in (place, place[correct]))
 
   def sums(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
-    """Returns the prefix sums of resamples.
+    """Returns the prefix sums of resamples, of which ``counts`` ``[R, blocks]`` says how often each block counts.
 
-    Args:
-      counts: ``[R, blocks]`` bools or integers, how often each block counts in each resample.
-      correct: the ``[N]`` outcomes of the blocks, or other ones of all examples, bools ``[R, N]``, whatever counts.
+    The outcomes ``correct`` are those of the blocks, ``[N]``, or other ones of all examples, ``[R, N]``, whatever
+    counts.
     """
     if correct.ndim == 1:
       size, num_correct = (counts.astype(np.float32) @ x for x in (self._size, self._correct))
@@ -269,15 +268,9 @@ def risk_coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, tot
   has the weight H_N - H_{k-1}, and those of a step share the mean of their weights, so that only steps with errors add
   to it. Between them the risk falls as k grows, so that it is lowest just before such a step.
 
-  Args:
-    before: ``[R, E]``, the number of examples before each step, as ``Ordered.steps`` returns it.
-    after: ``[R, E]``, the number of examples before and in the step.
-    errors: ``[R, E]``, the number of errors in the step.
-    total: ``[R, 1]``, the number of all examples.
-    risks: the shares of errors that are allowed.
-
-  Returns:
-    ``[R, 2 + risks]``, of the curve of ``metrics.risk_coverage_curve`` where the risk is to be wrong.
+  ``before`` and ``after`` ``[R, E]`` are the numbers of examples up to each step, without it and with it, ``errors``
+  ``[R, E]`` those of its errors, and ``total`` ``[R, 1]`` that of all examples, as ``Ordered.steps`` returns them. The
+  result is ``[R, 2 + risks]``.
   """
   return np.concatenate([_areas(before, after, errors, total), *(
     _coverage(before, after, errors, total, risk) for risk in risks)], axis=1)
@@ -317,10 +310,9 @@ def _coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: 
 
 
 def risk_curve(size: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """The risk-coverage curve of one resample, of which the arguments are a row of its ``Sums``.
+  """The numbers k from 1 to N, and the share of errors among the k most confident examples of one resample.
 
-  Returns:
-    The numbers k from 1 to N, and the share of errors among the k most confident examples.
+  The arguments are a row of its ``Sums``.
   """
   # From the most confident example down. The number of errors rises linearly through a tie.
   taken, wrong = np.arange(1, 1 + size[-1]), size - correct

@@ -86,11 +86,7 @@ def within_subject_sem(x: ArrayLike) -> Array:
 
 
 def _sample(x: ArrayLike, name: str) -> Array:
-  """``x`` as floats.
-
-  Raises:
-    ValueError: unless it has at least 2 rows.
-  """
+  """``x`` as floats; a ValueError unless it has at least 2 rows."""
   x = checks.floating(x, name)
   if x.ndim < 1 or len(x) < 2:
     raise ValueError(f"{name} must hold at least 2 values on its first axis: got shape {x.shape}.")

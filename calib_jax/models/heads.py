@@ -170,11 +170,7 @@ class Variational(SampledHead):
   weight: float = 1.0
 
   def __post_init__(self):
-    """Checks the options.
-
-    Raises:
-      ValueError: if there are no samples.
-    """
+    """Checks the options; a ValueError if there are no samples."""
     if self.num_samples < 1:
       raise ValueError(f"num_samples must be at least 1: got {self.num_samples}.")
     super().__post_init__()

@@ -78,11 +78,7 @@ class Masked(Head):
   rescale: bool = False
 
   def __post_init__(self):
-    """Checks the options, and fills in those that are None.
-
-    Raises:
-      ValueError: if one is out of range or two of them exclude each other.
-    """
+    """Checks the options, and fills in those that are None; a ValueError if two of them exclude each other, too."""
     checks.choice("variant", self.variant, READINGS)
     for name, value in READINGS[self.variant].items():
       if getattr(self, name) is None:

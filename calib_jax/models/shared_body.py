@@ -30,11 +30,7 @@ class SharedBody(Head):
   width: int = 128
 
   def __post_init__(self):
-    """Checks the options.
-
-    Raises:
-      ValueError: if there are no members.
-    """
+    """Checks the options; a ValueError if there are no members."""
     if self.members < 1 or self.width < 0:
       raise ValueError(f"members must be at least 1 and width at least 0: got {self.members} and {self.width}.")
     super().__post_init__()

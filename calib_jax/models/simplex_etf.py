@@ -73,11 +73,7 @@ class SimplexETF(MappedHead):
   target: float = 0.95
 
   def __post_init__(self):
-    """Checks the options.
-
-    Raises:
-      ValueError: if one is out of range.
-    """
+    """Checks the options; a ValueError if one is out of range."""
     if not 0 <= self.share <= 1:
       raise ValueError(f"share must be in [0, 1]: got {self.share:g}.")
     if not 0 < self.target <= 1:
@@ -88,8 +84,7 @@ class SimplexETF(MappedHead):
   def __call__(self, features: Features, *, train: bool = False, mask: Array | None = None) -> Array:
     """Returns mixed logits ``[N, num_classes]``, or in training the linear and the fixed ones, on a second axis.
 
-    Raises:
-      UserError: if the features have fewer than K - 1 dimensions.
+    Features of fewer than K - 1 dimensions are a UserError.
     """
     linear = nn.Dense(self.num_classes, name="linear")(features.vector)
     x = features.vector if features.map is None else features.map.astype(jnp.float32)

@@ -16,8 +16,7 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
                 ) -> dict[str, list[Calibrated]]:
   """Returns predictions by label, with those before calibration, of calibrators that are fitted to the other folds.
 
-  Raises:
-    UserError: if there are fewer groups than folds.
+  Fewer groups than folds are a UserError.
   """
   try:
     fold = stratified_folds(part.labels, num_folds, part.groups)

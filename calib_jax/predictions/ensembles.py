@@ -14,13 +14,8 @@ from calib_jax.predictions.predictions import Predictions
 def pooled(members: Sequence[Predictions | Calibrated]) -> Predictions:
   r"""Returns the predictions of an ensemble, whose logits are :math:`\log \frac1S \sum_s p_s`.
 
-  Their ``spread`` is how much the members disagree, in nats: the entropy of the mean minus the mean entropy.
-
-  Args:
-    members: the predictions of S members on the same examples, calibrated or not.
-
-  Raises:
-    UserError: if the members' labels or numbers of classes differ.
+  The members have predicted the same examples, calibrated or not; other labels or numbers of classes are a UserError.
+  Their ``spread`` is how much they disagree, in nats: the entropy of the mean minus the mean entropy.
   """
   if not members:
     raise UserError("an ensemble needs at least one member: got none.")

@@ -61,10 +61,8 @@ def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[
 
   ``lists`` are those that hold a list in each row, and ``extra`` those that are neither outputs nor labels. ``say`` is
   called with a sentence for each choice. If a row can have several labels, there is a column of labels for each class,
-  such as ``label_cat``, unless columns hold lists.
-
-  Raises:
-    FileError: if there are none, or if they can be read in several ways.
+  such as ``label_cat``, unless columns hold lists. No columns, or such as can be read in several ways, are a
+  FileError.
   """
   if multilabel and (places := {place[1]: name for name in names if name not in extra and not _column(name, OUTPUTS)
                                 and (place := _column(name, LABELS)) and place[1]}):

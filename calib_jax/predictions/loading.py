@@ -114,11 +114,7 @@ def _kind(arrays: Mapping[str, np.ndarray]) -> str:
 
 def _classes(name: str, classes: np.ndarray, num_classes: int, labels: np.ndarray
              ) -> tuple[str, ...]:
-  """Returns the names of the classes.
-
-  Raises:
-    FileError: if labels may be meant as names or as places in the names.
-  """
+  """The names of the classes; a FileError if labels may be meant as names or as places in the names."""
   if classes.size != num_classes or len(names := tuple(map(str, np.ravel(classes)))) != len(set(names)):
     raise FileError(f": {name} must be {num_classes} different names, one a class: got {classes.size}.")
   if classes.dtype.kind in "iuf" and labels.dtype.kind in "iu" and not np.array_equal(

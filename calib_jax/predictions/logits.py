@@ -39,9 +39,8 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
   user (``are_logits``, ``percent``), by their name or by their values. ``say`` is called with what they are taken for,
   where their name does not say it. All that is large is done with some rows at a time.
 
-  Raises:
-    FileError: if they have another shape or type, are NaN or +inf, are -inf in all classes of a row, or are
-      probabilities by name and not by value, or percentages and nobody says so.
+  Outputs of another shape or type, that are NaN or +inf, or -inf in all classes of a row, that are probabilities by
+  name and not by value, or percentages and nobody says so, are a FileError.
   """
   if are_logits and (percent or name in headers.PROBS):
     raise FileError(f": its {name} are {'percentages by --percent' if percent else 'probabilities by their name'}"

@@ -10,11 +10,7 @@ from calib_jax._system.errors import FileError
 
 def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], label: str, ignore_label: int,
                     say: Callable[[str], None]) -> dict[str, np.ndarray]:
-  """Returns those of the arrays ``per_row`` that have a row for each label, without the rows of one label.
-
-  Raises:
-    FileError: if they are all rows.
-  """
+  """Returns those of the arrays ``per_row`` that have a row for each label, without the rows of one label."""
   labels = arrays[label]
   ignored = str(ignore_label) if labels.dtype.kind == "U" else ignore_label
   is_used = (labels.reshape(len(labels), -1) != ignored).any(1)

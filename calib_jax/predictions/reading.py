@@ -35,16 +35,12 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
            multilabel: bool = False, ignore_label: int | None = None) -> dict[str, np.ndarray]:
-  """Reads the arrays of one file of predictions, and those of the names ``extra``.
+  """Reads the arrays of one file of predictions by name, and those of the names ``extra``.
 
-  Returns:
-    Arrays by name, of which one holds outputs and one labels. Columns such as ``logit_cat`` are joined into one array
-    ``logit`` ``[N, K]``, and the ends of their names are ``classes``. Without ``multilabel`` all leading axes are
-    flattened, and if there were several, "" is the place on the first of them, ``[N]``.
-
-  Raises:
-    UserError: if the file cannot be read.
-    FileError: if what it holds is wrong, or can be read in several ways.
+  One of them holds outputs and one labels. Columns such as ``logit_cat`` are joined into one array ``logit`` ``[N,
+  K]``, and the ends of their names are ``classes``. Without ``multilabel`` all leading axes are flattened, and if
+  there were several, "" is the place on the first of them, ``[N]``. A file that cannot be read is a UserError, and one
+  that holds what is wrong, or can be read in several ways, a FileError.
   """
   if pair := PAIR.fullmatch(str(path)):
     outputs, labels = map(read_npy, pair.groups())
@@ -178,11 +174,7 @@ def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
 
 
 def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], aliases: Collection[str]) -> None:
-  """Deletes all of ``names`` in ``read`` but the first of ``aliases``.
-
-  Raises:
-    FileError: unless they are equal.
-  """
+  """Deletes all of ``names`` in ``read`` but the first of ``aliases``; a FileError unless they are equal."""
   for name in names[1:]:
     if not np.array_equal(read[name], read[names[0]]):
       raise FileError(f" holds {' and '.join(names)}, which differ, and only one of them can be the "

@@ -53,11 +53,7 @@ FILES = ("config.json", "environment.json", "manifest.json", "metrics.jsonl", "r
 
 
 def create(folder: pathlib.Path) -> None:
-  """Creates a run's directory if it does not exist.
-
-  Raises:
-    UserError: if it cannot be created or be that of a run.
-  """
+  """Creates a run's directory if it does not exist; a UserError if it cannot be created or be that of a run."""
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:
@@ -76,13 +72,10 @@ def check_entries(folder: pathlib.Path) -> None:
 
 
 def write_config(config: ConfigDict, folder: pathlib.Path, lengthened: dict | None = None) -> str | None:
-  """Writes ``config.json`` and ``environment.json``.
+  """Writes ``config.json`` and ``environment.json``; a UserError if the folder holds a run of another config.
 
   ``lengthened`` is what ``extension.prepare`` says of a run that this command makes longer, else None. The result is a
   sentence for the user if the devices changed since the last command, else None.
-
-  Raises:
-    UserError: if the folder holds a run that was trained with another config.
   """
   path = folder / "config.json"
   if path.exists() and not lengthened and (differing := differences(path, config)):
@@ -172,8 +165,7 @@ def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:
 def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ConfigDict:
   """Reads the config of the run in ``folder``; ``own_code`` is as for ``config.from_json``.
 
-  Raises:
-    UserError: if there is none, or it names import paths and ``own_code`` is false.
+  It is a UserError if there is none, or it names import paths and ``own_code`` is false.
   """
   path = folder / "config.json"
   check_entries(folder)

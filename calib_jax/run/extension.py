@@ -19,15 +19,12 @@ def prepare(config: ConfigDict, workdir: pathlib.Path, splits: data.Splits, dama
             allowed: bool) -> tuple[manifest.Damage, dict | None, str | None]:
   """Prepares a directory for the longer run of ``config``, if it holds a run that differs in its length only.
 
-  Predictions and results of the shorter run are deleted. ``splits`` are the data of one of its seeds, and ``damage`` is
-  what ``manifest.begin`` returned.
+  Predictions and results of the shorter run are deleted. ``splits`` are the data of one of its seeds, and ``damage``
+  is what ``manifest.begin`` returned. If the result would not be that of a run that began with this length, and this
+  is not ``allowed``, it is a UserError.
 
-  Returns:
-    The damage without the files that are replaced; what ``environment.json`` says of the extension, or None if the run
-    is not made longer; and a sentence for the user, or None.
-
-  Raises:
-    UserError: if the result would not be that of a run that began with this length, and this is not ``allowed``.
+  It returns the damage without the files that are replaced; what ``environment.json`` says of the extension, or None
+  if the run is not made longer; and a sentence for the user, or None.
   """
   stored, changed = None, {}
   if (workdir / "config.json").exists():

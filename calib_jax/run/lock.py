@@ -25,13 +25,9 @@ NAME = "lock"
 
 @contextlib.contextmanager
 def hold(folder: pathlib.Path) -> Iterator[None]:
-  """Holds ``folder`` for this process in a ``with`` block. Where the file system has no locks, a warning says so.
+  """Holds an existing directory for this process in a ``with`` block; a warning says if the file system has no locks.
 
-  Args:
-    folder: an existing directory.
-
-  Raises:
-    UserError: if another process holds it, whom the message names, or the file ``lock`` cannot be written.
+  A UserError names the other process that holds it, or says that the file ``lock`` cannot be written.
   """
   path = folder / NAME
   if os.path.lexists(path):

@@ -52,10 +52,8 @@ class Damage(NamedTuple):
 def begin(workdir: pathlib.Path) -> Damage:
   """Says which files of a run are not those that it wrote, before a command writes its own.
 
-  ``config.json`` is restored from the manifest. Predictions that are missing are made anew from the checkpoint.
-
-  Raises:
-    UserError: if predictions were changed, from which other numbers would come.
+  ``config.json`` is restored from the manifest. Predictions that are missing are made anew from the checkpoint; those
+  that were changed, from which other numbers would come, are a UserError.
   """
   manifest, reason = read(workdir)
   if reason:
@@ -150,15 +148,10 @@ def read(workdir: pathlib.Path) -> tuple[Manifest | None, str]:
 
 
 def doubt(workdir: pathlib.Path, used: Iterable[str]) -> str | None:
-  """Returns the sentence that says which files of a run are not those that it wrote, or that this is not known.
+  """A sentence that says which files of a run are not those that it wrote, or that this is not known; or None.
 
-  Args:
-    workdir: the run's directory.
-    used: the files to compare, by their paths in the directory. One that the manifest does not list counts only if the
-      run was finished, because an unfinished run may have written more than it has listed.
-
-  Returns:
-    The sentence; None if nothing is wrong.
+  ``used`` are the files to compare, by their paths in the directory. One that the manifest does not list counts only
+  if the run was finished, because an unfinished run may have written more than it has listed.
   """
   manifest, reason = read(workdir)
   if manifest is None:

@@ -7,11 +7,7 @@ from calib_jax import _checks as checks
 
 
 def classified(probs: ArrayLike, labels: ArrayLike | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-  """Probabilities ``[N, K]`` as float64, and labels ``[N]`` if there are any.
-
-  Raises:
-    TypeError, ValueError: if an argument has the wrong dtype, shape or value, or there is no example.
-  """
+  """Probabilities ``[N, K]`` as float64, and labels ``[N]`` if there are any, of at least one example, checked."""
   probs = np.asarray(probs)
   if probs.ndim != 2 or not len(probs):
     raise ValueError(f"probs must have shape [N, K] with N of at least 1: got shape {probs.shape}.")

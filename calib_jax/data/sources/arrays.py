@@ -121,11 +121,7 @@ def _pool(path: str, parts: list[Examples], seed: int, **options) -> Pool:
 
 
 def _num_classes(train: np.ndarray, test: np.ndarray, path: str) -> int:
-  """Returns the number of classes.
-
-  Raises:
-    UserError: if it is 1, or if a class has no training example.
-  """
+  """Returns the number of classes; a UserError if it is 1, or if a class has no training example."""
   num_classes = int(max(train.max(), test.max())) + 1
   if num_classes < 2:
     raise UserError(f"{path}: every label is 0; a classifier needs at least two classes.")

@@ -75,11 +75,7 @@ def cifar10_corrupted(dir: str, corruption: str, severity: int) -> Pool:
 
 @register(SOURCES)
 def cifar100_corrupted(dir: str, corruption: str, severity: int) -> Pool:
-  """Loads CIFAR-100 with the published images of ``dir/CIFAR-100-C`` as its test split.
-
-  Raises:
-    UserError: if there is no such folder.
-  """
+  """Loads CIFAR-100 with the published images of ``dir/CIFAR-100-C``, which must be there, as its test split."""
   _check_corruption("cifar100_corrupted", corruption)
   folder = pathlib.Path(dir).expanduser() / "CIFAR-100-C"
   if not folder.is_dir():

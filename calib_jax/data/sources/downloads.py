@@ -13,11 +13,7 @@ from calib_jax.data.splits import Pool
 def archived(name: str, dir: str) -> Pool | None:
   """Reads ``NAME.npz`` (python -m calib_jax.data prepare) or else the published archive, whichever ``dir`` holds.
 
-  Returns:
-    The examples, or None if there is neither.
-
-  Raises:
-    UserError: if the file cannot be read.
+  It is None if there is neither, and a file that cannot be read is a UserError.
   """
   folder = pathlib.Path(dir).expanduser()
   if (prepared := folder / f"{name}.npz").exists():

@@ -26,11 +26,7 @@ def tfds(name: str, dir: str) -> Pool:
 
 
 def _tfds_builder(name: str, folder: str, **options):
-  """Returns the module ``tensorflow_datasets`` and its builder of a data set.
-
-  Raises:
-    UserError: if there is none.
-  """
+  """Returns the module ``tensorflow_datasets`` and its builder of a data set; a UserError if there is none."""
   try:
     import tensorflow_datasets
   except ImportError as error:
@@ -51,8 +47,7 @@ def _archive(name: str, folder: str) -> str:
 def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
   """Returns splits of a data set, which is downloaded and prepared if it is not there, and its number of classes.
 
-  Raises:
-    UserError: if it cannot be downloaded or read.
+  What cannot be downloaded or read is a UserError.
   """
   folder = os.path.expanduser(dir)
   tensorflow_datasets, builder = _tfds_builder(name, folder)
