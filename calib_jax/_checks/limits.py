@@ -16,15 +16,11 @@ import jax
 def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
   """Checks the options of a function: for each by name, its value and what the value may be.
 
-  Args:
-    **values_and_limits: the value and its limit: ``bool``; the choices; or an interval as a text, of which
-      ``"[0, 1)"`` holds 0 but not 1. After ``"integer "`` it holds whole numbers only, and before ``" or max"`` the
-      text ``max`` (or another) is allowed too. Of a number that is traced, the interval is not checked. What selects
-      a formula or a shape (bools, choices, whole numbers) must not be traced.
-
-  Raises:
-    TypeError: if a value is of the wrong kind.
-    ValueError: if a value is not within its limit.
+  The limit is ``bool``; the choices; or an interval as a text, of which ``"[0, 1)"`` holds 0 but not 1. After
+  ``"integer "`` it holds whole numbers only, and before ``" or max"`` the text ``max`` (or another) is allowed too. A
+  value of the wrong kind is a TypeError, and one that is not within its limit a ValueError. Of a number that is
+  traced, the interval is not checked. What selects a formula or a shape (bools, choices, whole numbers) must not be
+  traced.
 
   >>> options(norm=("max", "[1, inf) or max"), gamma=(-1, "[0, inf)"))
   Traceback (most recent call last):

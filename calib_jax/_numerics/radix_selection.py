@@ -63,12 +63,8 @@ def equal_mass_sums(confidence: Array, correct: Array, where: Array, num_bins: i
 def select(bits: Array, ranks: Array) -> tuple[Array, Array]:
   """The values at ``ranks`` ``[E]``, which ascend, of the sorted ``bits``, and how many values are below each.
 
-  Args:
-    bits: ``[N]`` int32 in [0, 2^30); negative numbers do not count.
-    ranks: ``[E]`` int32, from 0, below the number of ``bits`` that count.
-
-  Returns:
-    Two ``[E]`` int32 arrays.
+  The ``bits`` ``[N]`` are int32 in [0, 2^30); negative numbers do not count. Ranks are from 0, and below the number of
+  those that do.
   """
   num_ranks = len(ranks)
   prefix, num_below = jnp.zeros_like(ranks), jnp.zeros_like(ranks)  # The leading digits of each value.

@@ -20,12 +20,9 @@ def picture(record: bytes, number: int, source: str, size: tuple[int, int] | Non
   """Returns the Pillow image of the bytes of a JPEG or PNG ``record``, in RGB.
 
   Its ``number`` and ``source`` are for messages; ``size`` is the width and height that it must have, and ``count`` the
-  number of pictures of this size that are to be in memory.
-
-  Raises:
-    UserError: if the bytes are damaged, are of another format, or are a picture of another size or of more than 8 bits
-      a channel, or if so many take more memory than may be read. All of this but damage is checked before pixels are
-      decoded; the message names the record.
+  number of pictures of this size that are to be in memory. Bytes that are damaged or of another format, pictures of
+  another size or of more than 8 bits a channel, and more than may be in memory are a UserError. All of this but damage
+  is checked before pixels are decoded.
   """
   from PIL import Image
 

@@ -66,19 +66,15 @@ def dependence(confidence: Array, correct: Array, members: Array) -> Array:
 
   .. math:: \hat\rho = \sum_{i < j} r_i r_j \Big/ \sum_{i < j} (\min(c_i, c_j) - c_i c_j), \qquad r = y - c
 
-  over the pairs of all groups and seeds, with outcomes y. The denominator is what the numerator would be on average if
-  each group drew its outcomes by one uniform number, and the model were calibrated. A miscalibrated model has a larger
-  ρ, which makes its p-value larger and never smaller.
+  over the pairs of all groups and seeds, with confidences c ``[N, ...]``, outcomes y, and groups as ``members``
+  returns them. The denominator is what the numerator would be on average if each group drew its outcomes by one
+  uniform number, and the model were calibrated. A miscalibrated model has a larger ρ, which makes its p-value larger
+  and never smaller.
 
   Like a variance of m groups, ρ̂ has a relative standard error of about √(2/m). Here m = (Σ d)² / Σ d², with the
-  denominators d of the groups. What is returned is the ρ of which ρ̂ is two such errors too low, ρ̂ / (1 - 2 √(2/m)), and
-  1 where eight groups or fewer have all the weight: with ρ̂ itself, or only one such error, few or unequal groups reject
-  a calibrated model too often.
-
-  Args:
-    confidence: ``[N, ...]`` floats.
-    correct: bools, or zeros and ones, of that shape.
-    members: the examples of each group, as ``members`` returns them.
+  denominators d of the groups. What is returned is the ρ of which ρ̂ is two such errors too low, ρ̂ / (1 - 2 √(2/m)),
+  and 1 where eight groups or fewer have all the weight: with ρ̂ itself, or only one such error, few or unequal groups
+  reject a calibrated model too often.
   """
   if members.shape[1] == 1:
     return jnp.zeros((), confidence.dtype)

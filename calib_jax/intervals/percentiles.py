@@ -15,23 +15,15 @@ MOST_ACCELERATION = 1 / 6  # That of the mean of rare events, whose skewness in 
 
 @np.errstate(invalid="ignore")  # Infinite values.
 def ends(values: Array, estimate: Array, count: int, level: float) -> tuple[Array, Array]:
-  r"""The ends of a bootstrap interval (BCa), which are quantiles of resamples at adjusted levels.
+  r"""The ends ``(low, high)`` of a bootstrap interval (BCa), which are quantiles of resamples at adjusted levels.
 
   .. math:: \Phi\Big(z_0 + \frac{z_0 \pm z}{1 - a (z_0 \pm z)}\Big), \qquad z = \sqrt{n / (n - 1)}\, t_{n-1}
 
-  with n examples or groups. :math:`\Phi(z_0)` is the share of resamples below the estimate, ties half, and a is a sixth
-  of the skewness of the resamples, as it is for means. Student's quantile and the root make up for the spread of
-  resamples, which is that of the sample with n in place of n - 1. An end is moved outwards only, from its level
-  :math:`\Phi(\pm z)`: few examples show too little of a heavy tail, as that of the NLL.
-
-  Args:
-    values: ``[R, ...]``, the metric of R resamples; those that are nan are left out.
-    estimate: ``[...]``, the metric of the sample.
-    count: the number n.
-    level: the probability that the interval is meant to cover.
-
-  Returns:
-    ``(low, high)`` of the shape of the estimate.
+  with ``count`` n examples or groups. The ``values`` are ``[R, ...]``, the metric of R resamples; those that are nan
+  are left out. :math:`\Phi(z_0)` is the share of resamples below the estimate, ties half, and a is a sixth of the
+  skewness of the resamples, as it is for means. Student's quantile and the root make up for the spread of resamples,
+  which is that of the sample with n in place of n - 1. An end is moved outwards only, from its level :math:`\Phi(\pm
+  z)`: few examples show too little of a heavy tail, as that of the NLL.
 
   References:
     Efron 1987, Better bootstrap confidence intervals; Hesterberg 2015, What teachers should know about the bootstrap.

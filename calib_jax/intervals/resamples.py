@@ -81,17 +81,11 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
            groups: np.ndarray | None = None, block: np.ndarray | None = None) -> dict[Hashable, dict[str, Resampled]]:
   """Computes calibration errors of the samples of ``metrics.assess``, which are drawn once for all rows.
 
-  Args:
-    errors: by name, a function of the sums of R resamples to ``[R]``, and the number of resamples of each kind, of
-      which the first has the most.
-    rows: the confidences float32 ``[N, S]`` in [0, 1] of S seeds, bools of that shape, which are correct, and for each
-      seed its examples: a ``resampled_errors.Ordered``, or with blocks a ``Cells``.
-    key: PRNG key.
-    groups: optional ``[N]`` integers; examples with the same integer are drawn together.
-    block: what ``blocks_of`` returns.
-
-  Returns:
-    For each row and error, the arrays ``[1 + S]`` of its mean over seeds and of each seed.
+  ``errors`` has by name a function of the sums of R resamples to ``[R]``, and the number of resamples of each kind, of
+  which the first has the most. A row has the confidences float32 ``[N, S]`` in [0, 1] of S seeds, bools of that shape,
+  which are correct, and for each seed its examples: a ``resampled_errors.Ordered``, or with a ``block``, as
+  ``blocks_of`` returns it, a ``Cells``. The result has for each row and error the arrays ``[1 + S]`` of its mean over
+  seeds and of each seed.
   """
   count, most = len(next(iter(rows.values()))[0]), next(iter(errors.values()))[1]
   group, num_groups = draws.group_numbers(groups, count)

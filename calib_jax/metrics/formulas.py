@@ -162,12 +162,9 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
 def risk_curve(risk_sums: Array, taken: Array) -> Array:
   """The mean risk of the k most confident examples; AURC is its mean over k from 1 to N.
 
-  The excess AURC is the AURC minus that of the best order, which is the order by the risk itself.
-
-  Args:
-    risk_sums: ``[...]`` floats, the sums of the risks of the k most confident examples, where examples of equal
-      confidence share the mean of their risks: the sums rise linearly through a tie.
-    taken: ``[...]`` integers, the numbers k, at least 1.
+  The ``risk_sums`` are over the k examples, of which those of equal confidence share the mean of their risks: the sums
+  rise linearly through a tie. The numbers k, ``taken``, are at least 1. The excess AURC is the AURC minus that of the
+  best order, which is the order by the risk itself.
   """
   return risk_sums / taken.astype(risk_sums.dtype)
 
@@ -175,16 +172,11 @@ def risk_curve(risk_sums: Array, taken: Array) -> Array:
 def risk_area(risk_before: Array, risk: Array, before: Array, weight: Array) -> Array:
   r"""What a tie of weight w adds to N times the AURC: the sum of ``risk_curve`` over its examples.
 
-  With B and S the weights and the risks of all more confident examples and s the risks of the tie, the curve at the
-  k-th example is :math:`(S + s (k - B) / w) / k`, and its sum over k from B + 1 to B + w is
+  With B and S the weights and the risks (the sum of weights times risks) of all more confident examples and s the
+  risks of the tie, the curve at the k-th example is :math:`(S + s (k - B) / w) / k`, and its sum over k from B + 1 to
+  B + w is
 
   .. math:: s + (S - B s / w) (H_{B + w} - H_B)
-
-  Args:
-    risk_before: S, the sum of weights times risks.
-    risk: s, that sum over the tie.
-    before: B.
-    weight: w.
   """
   return risk + (risk_before - before * (risk / divisor(weight))) * harmonic_difference(before, weight)
 

@@ -35,20 +35,12 @@ def reliability_picture(method: str) -> Callable | None:
 def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, config: Mapping[str, Any] | None = None,
           log: pathlib.Path | Mapping[str, pathlib.Path] | None = None, seconds: float | None = None,
           say: Callable[[str], None] = print, figures: Sequence[str] = (), width: str | None = None) -> None:
-  """Writes the results, and prints the verdict and the short table.
+  """Writes the results, and prints the verdict and the short table by ``say``.
 
-  Args:
-    results: what an evaluation found.
-    folder: an existing directory.
-    title: the title of the page.
-    config: what the page shows as the config.
-    log: the ``metrics.jsonl`` of a run, whose curves the page shows, or those of several runs by name.
-    seconds: how long the evaluation took, which the page shows; None to leave it out, so that the same results give the
-      same page.
-    say: prints a text.
-    figures: the formats of the figures beside SVG, which the page has: ``pdf`` and ``png``.
-    width: the width of the figures, ``"single"`` or ``"double"``, a column of a paper or both; None for those that suit
-      the page.
+  The page shows the ``title`` and the ``config``, the curves of ``log``, the ``metrics.jsonl`` of a run, or those of
+  several runs by name, and how many ``seconds`` the evaluation took; without them, the same results give the same
+  page. ``figures`` are the formats of the figures beside SVG, which the page has: ``pdf`` and ``png``. The ``width``
+  of the figures is ``"single"`` or ``"double"``, a column of a paper or both; None for those that suit the page.
   """
   text = formats.text(results)
   write_text(folder / "results.json", evaluation.to_json(results))
