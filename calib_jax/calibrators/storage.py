@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,10 +37,7 @@ def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = 
   Array([[-0.31, -1.31]], dtype=float32)
   """
   made = {} if calibrator is None else {_MADE: np.frombuffer(json.dumps(_described(calibrator)).encode(), np.uint8)}
-  partial = f"{os.fspath(path)}.partial"
-  with open(partial, "wb") as file:
-    np.savez(file, **_flat(params), **made)
-  os.replace(partial, path)
+  files.write(pathlib.Path(path), lambda file: np.savez(file, **_flat(params), **made))
 
 
 def load(path: str | os.PathLike) -> Fitted | dict:

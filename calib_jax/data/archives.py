@@ -123,7 +123,7 @@ class _Unpickler(pickle.Unpickler):
     known = {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype,
              "numpy.core.multiarray._reconstruct": np.zeros(0).__reduce__()[0]}
     if f"{module}.{name}" not in known:
-      raise ValueError(f"names {short(f'{module}.{name}')}, which is not read because it could run code")
+      raise ValueError(f"it names {short(f'{module}.{name}')}, which is not read because it could run code")
     return known[f"{module}.{name}"]
 
 
@@ -132,7 +132,7 @@ def _unpickled(content: bytes, name: str) -> dict[bytes, object]:
   try:
     value = _Unpickler(io.BytesIO(content), encoding="bytes").load()
   except Exception as error:  # A damaged pickle raises exceptions of many types.
-    raise ValueError(f"{name} is no pickle of arrays: it {error}") from error
+    raise ValueError(f"{name} is no pickle of arrays: {error}") from error
   if not isinstance(value, dict):
     raise ValueError(f"{name} holds no dict")
   return value

@@ -18,8 +18,7 @@ from calib_jax.evaluation.results import (
 from calib_jax.evaluation.sections.detection import detection
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, Model, calibrated, fit
 from calib_jax.predictions.loading import load, load_labels
-from calib_jax.predictions.predictions import KINDS, Predictions
-from calib_jax.predictions.writing import save
+from calib_jax.predictions.predictions import KINDS, Predictions, save
 
 __all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimate", "EvaluatedSet", "Fitted",
            "Interval", "Model", "Predictions", "Recommendation", "Results", "Row", "Values", "Verdict", "calibrated",

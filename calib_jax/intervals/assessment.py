@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
+import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax.intervals import bootstrap, draws
-from calib_jax.intervals.bias_correction import checked_rate
 from calib_jax.intervals.bias_models import BiasModel, resolved
 from calib_jax.intervals.calibration_tests import gathered_pair, observed_and_redrawn, p_value_of
 from calib_jax.intervals.draws import Metric
@@ -38,8 +38,7 @@ class Assessment(NamedTuple):
 
 
 def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array, num_resamples: int = 1000,
-           level: float = 0.95, groups: ArrayLike | None = None, bias: BiasModel | str = "auto",
-           bias_rate: ArrayLike | None = None) -> Assessment:
+           level: float = 0.95, groups: ArrayLike | None = None, bias: BiasModel | str = "auto") -> Assessment:
   """A calibration error with its interval, its noise floor and its p-value, in one compiled program.
 
   This is ``bootstrap`` with ``method="bias_corrected"``, ``consistency_interval`` and ``calibration_test``, each with
@@ -56,7 +55,6 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
     level: the probability that the interval is meant to cover, in (0, 1).
     groups: optional ``[N]`` integers, as for ``bootstrap`` and ``calibration_test``.
     bias: as for ``bootstrap``.
-    bias_rate: as for ``bootstrap``.
 
   Returns:
     Arrays of the metric's shape.
@@ -74,7 +72,7 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   bias = resolved(bias, metric)
   members = None if groups is None else draws.members(groups, len(confidence))
   group, num_groups = draws.group_numbers(groups, len(confidence))
-  return _assess(metric, confidence, correct, members, group, key, checked_rate(bias_rate, bias), num_groups,
+  return _assess(metric, confidence, correct, members, group, key, np.float32(bias.rate), num_groups,
                  num_resamples, level, bias)
 
 

@@ -6,23 +6,13 @@
 import statistics
 
 import jax
-from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax._numerics.binning import array_module
-from calib_jax.intervals.bias_models import BiasModel
 from calib_jax.intervals.draws import FIFTH
 
 Array = jax.Array
 HALVINGS = 40  # Steps of the bisection of the ends of an interval.
-
-
-def checked_rate(bias_rate: ArrayLike | None, bias: BiasModel) -> np.ndarray:
-  """The power of 1/N with which the bias of a squared metric falls: ``bias_rate``, or else that of the model."""
-  rate = np.asarray(bias.rate if bias_rate is None else bias_rate, np.float32)
-  if not np.all((rate > 0) & (rate <= 1)):
-    raise ValueError(f"bias_rate must be in (0, 1]: got {bias_rate}.")
-  return rate
 
 
 def bias_corrected(value: Array, halves: Array, fifths: Array, rate: Array, part: float, level: float
@@ -46,7 +36,7 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array
                         part: Array | float, level: float) -> tuple[Array, Array, Array]:
   """The estimate and interval of ``bootstrap`` from the value and the four ``moments``, arrays of one shape.
 
-  They are of JAX or NumPy. ``rate`` is the ``bias_rate`` of ``bootstrap``, ``part`` the ``sure_part`` of the metric.
+  They are of JAX or NumPy. ``rate`` and ``part`` are the ``rate`` and the ``sure_part`` of the metric's ``BiasModel``.
   """
   xp = array_module(value)
   # In units of the value or of its noise nothing below overflows, also for a metric in percent whose bias is 0.

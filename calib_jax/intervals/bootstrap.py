@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax.intervals import draws, percentiles
-from calib_jax.intervals.bias_correction import bias_corrected, checked_rate
+from calib_jax.intervals.bias_correction import bias_corrected
 from calib_jax.intervals.bias_models import BiasModel, resolved
 from calib_jax.intervals.draws import Metric
 
@@ -20,8 +20,8 @@ METHODS = ("percentile", "bias_corrected")
 
 
 def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int = 1000, level: float = 0.95,
-              method: str = "percentile", groups: ArrayLike | None = None, bias: BiasModel | str = "auto",
-              bias_rate: ArrayLike | None = None) -> tuple[Array, Array, Array]:
+              method: str = "percentile", groups: ArrayLike | None = None, bias: BiasModel | str = "auto"
+              ) -> tuple[Array, Array, Array]:
   r"""The value of a metric with a bootstrap interval.
 
   ``method="percentile"`` gives the metric and quantiles of the metric over resamples, at levels that are corrected for
@@ -50,7 +50,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
 
   The bias of ``smooth_calibration_error`` falls more slowly near 0. The noise of a kernel mean of bandwidth σ is
   :math:`(N\sigma)^{-1/2}`, and the error is the σ to which this is equal, :math:`N^{-1/3}`. So its square falls with
-  the ``bias_rate`` ρ = 2/3, and a fifth has :math:`Q + (5^\rho - 1) B_0`. Far from 0 the bandwidth is the error, and
+  the ``rate`` ρ = 2/3, and a fifth has :math:`Q + (5^\rho - 1) B_0`. Far from 0 the bandwidth is the error, and
   the rate is 1. In between, :math:`B = B_1 + (B_0 - B_1) \exp(-\tau^2 / B_0)`, where :math:`B_1` is B for ρ = 1. The
   lower end takes :math:`B_0`, and the upper end :math:`(s + (1 - s) \exp(-\tau^2 / B_0)) B_1`, s = 0.
 
@@ -78,7 +78,6 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
       that is passed as it is, and for any other function ``CONSERVATIVE``, whose upper end subtracts no bias. So it is
       for a ``functools.partial`` of an error of this package, too: without ``bias`` the interval of a debiased, a KS or
       a smooth error with options lacks the rules of that error, and says nothing of it.
-    bias_rate: optional number in place of the ``rate`` of ``bias``, not traced, or one for each element of the metric.
 
   Returns:
     ``(estimate, low, high)``.
@@ -95,7 +94,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   bias = resolved(bias, metric)
   if method == "bias_corrected":
     metric = bias.with_bias or metric
-  return _bootstrap(metric, arrays, members, key, checked_rate(bias_rate, bias), num_resamples, level, method, bias)
+  return _bootstrap(metric, arrays, members, key, np.float32(bias.rate), num_resamples, level, method, bias)
 
 
 def examples(arrays: Sequence[ArrayLike], groups: ArrayLike | None, num_resamples: int, level: float

@@ -177,10 +177,6 @@ class CalibrationHistogram(NamedTuple):
     unknown = jnp.isnan(errors["mean_confidence"])
     return {name: jnp.where(unknown, jnp.nan, value) for name, value in errors.items()} | {"count": count}
 
-  def mean_confidences(self) -> Array:
-    """The mean confidence of each cell's examples, ``[cells]``; the confidence nearest to 0 or 1 if there are none."""
-    return lowest() + self.excess / jnp.maximum(self.counts, 1).astype(jnp.float32)
-
   def sweep_calibration_error(self, *, norm: float = 2) -> Array:
     """``metrics.sweep_calibration_error`` with equal-mass bins, at most 1,000 of them.
 

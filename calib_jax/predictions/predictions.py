@@ -1,9 +1,12 @@
 """The predictions of a classifier on a set of examples."""
 
 from collections.abc import Sequence
+import pathlib
 from typing import NamedTuple
 
 import numpy as np
+
+from calib_jax._system.files import write_npz
 
 # How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
@@ -45,3 +48,23 @@ def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tupl
   pairs = ([(i, i) for i in range(len(labels))] if len(labels) == len(other) else
            [*((i, 0) for i in range(len(labels))), *((0, j) for j in range(len(other)))])
   return next(((i, j) for i, j in pairs if not np.array_equal(labels[i], other[j])), None)
+
+
+def save(path: pathlib.Path, logits: np.ndarray, labels: np.ndarray, kind: str = "in_distribution",
+         features: np.ndarray | None = None, classes: Sequence[str] | None = None,
+         train_counts: np.ndarray | None = None) -> None:
+  """Writes predictions as an ``.npz`` that ``load`` reads. The file appears only once it is complete.
+
+  Args:
+    path: the file to write.
+    logits: ``[N, K]``.
+    labels: ``[N]``.
+    kind: how the examples relate to the training data, one of ``KINDS``.
+    features: ``[N, D]``, the features before the head; None to save none.
+    classes: the names of the K classes; None to save none.
+    train_counts: ``[K]``, the number of training examples of each class; None to save none.
+  """
+  extra = {"kind": None if kind == "in_distribution" else kind, "features": features, "classes": classes,
+           "train_counts": train_counts}
+  write_npz(path, logits=logits, labels=labels,
+            **{name: np.asarray(value) for name, value in extra.items() if value is not None})

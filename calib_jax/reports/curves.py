@@ -1,18 +1,23 @@
 """Curves over confidence thresholds, classes, severities, epochs and rows of a table."""
 
 from collections.abc import Mapping, Sequence
+import contextlib
+import pathlib
 
 from matplotlib.axes import Axes
 import numpy as np
 
+from calib_jax._system.errors import UserError
+from calib_jax._system.files import parse_json
 from calib_jax.evaluation import Estimate
 from calib_jax.evaluation.class_gaps import ClassGaps, class_gaps
 from calib_jax.metrics.resampled_errors import Ordered, risk_curve
-from calib_jax.reports.logs import logged_by_runs
 from calib_jax.reports.report_figure import FIGURES, ReportFigure, Shown, pooled_pairs
 from calib_jax.reports.style import COLOURS, INK, MARKERS, WIDTH, new_axes, plain, styled
 
 MOST_POINTS = 400  # Points of a curve.
+LOGGED = ("train/loss", "validation/nll")
+Curve = tuple[list[int], list[float]]  # Steps and values.
 
 
 def _line(i: int) -> dict:
@@ -234,6 +239,30 @@ def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
   axes.set(xlabel="training step", ylabel="loss; NLL in nats")
   axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
   return axes
+
+
+def logged_by_runs(logs: pathlib.Path | Mapping[str, pathlib.Path] | None) -> dict[str, Curve]:
+  """Returns what runs logged, by the name of the value, which begins with that of the run if there are several."""
+  if not isinstance(logs, Mapping):
+    return logged(logs)
+  return {f"{run}: {name}": curve for run, path in logs.items() for name, curve in logged(path).items()}
+
+
+def logged(log: pathlib.Path | None) -> dict[str, Curve]:
+  """Returns the mean over seeds of what a run logged, by the name of the value."""
+  values: dict[str, dict[int, list[float]]] = {name: {} for name in LOGGED}
+  if log is None or not log.is_file():
+    return {}
+  for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+    # A damaged line must not stop the page.
+    with contextlib.suppress(UserError, ValueError, TypeError, KeyError, OverflowError):
+      entry = parse_json(line, "a line")
+      for name in LOGGED:
+        if name in entry:
+          step, value = int(entry["step"]), float(entry[name])
+          values[name].setdefault(step, []).append(value)
+  return {name: ([*by_step], [float(np.mean(of_seeds)) for of_seeds in by_step.values()])
+          for name, by_step in values.items() if len(by_step) > 1}
 
 
 def _training(shown: Shown) -> Axes | None:

@@ -27,16 +27,16 @@ CELLS = 1000  # Equal cells of [0, 1] whose sums the smooth curve is made of.
 
 
 @styled
-def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, correct: np.ndarray | None = None, *,
-                        num_bins: int = 15, log_odds: bool = False, axes: Axes | None = None) -> Axes:
+def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins: int = 15, log_odds: bool = False,
+                        axes: Axes | None = None) -> Axes:
   """Draws accuracy against confidence by bin, with 95% intervals, and a smooth curve with its 95% band.
 
   A bin's point is at its mean confidence and accuracy, with Wilson's interval. It is hollow if the bin has fewer than
   five examples. The curve is a kernel mean of ``correct``.
 
   Args:
-    confidence: floats ``[N]``, or a ``CalibrationHistogram``, which has 15 bins.
-    correct: bools ``[N]``; None with a histogram.
+    confidence: floats ``[N]``.
+    correct: bools ``[N]``.
     num_bins: the number of equal-width bins.
     log_odds: whether to draw on axes of log-odds, with equal-mass bins, for confidences of which most are near 1.
     axes: where to draw; None for a new figure.
@@ -49,8 +49,7 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
   'confidence'
   """
   axes = new_axes() if axes is None else axes
-  if not isinstance(confidence, metrics.CalibrationHistogram):
-    confidence, correct = np.asarray(confidence, np.float32), np.asarray(correct, bool)
+  confidence, correct = np.asarray(confidence, np.float32), np.asarray(correct, bool)
   counts, means, accuracy = _bins(confidence, correct, num_bins, log_odds)
   used = counts > 0
   counts, means, accuracy = counts[used], means[used], accuracy[used]
@@ -84,12 +83,11 @@ def reliability_diagram(confidence: np.ndarray | metrics.CalibrationHistogram, c
 
 
 @styled
-def confidence_histogram(confidence: np.ndarray | metrics.CalibrationHistogram, *, num_bins: int = 15,
-                         axes: Axes | None = None) -> Axes:
+def confidence_histogram(confidence: np.ndarray, *, num_bins: int = 15, axes: Axes | None = None) -> Axes:
   """Draws a histogram of confidences, on a logarithmic axis if more than half of them are in one bin.
 
   Args:
-    confidence: floats ``[N]``, or a ``CalibrationHistogram``, which has 15 bins.
+    confidence: floats ``[N]``.
     num_bins: the number of equal-width bins.
     axes: where to draw; None for a new figure.
 
@@ -97,8 +95,7 @@ def confidence_histogram(confidence: np.ndarray | metrics.CalibrationHistogram, 
     The axes.
   """
   axes = new_axes(height=WIDTH / 3) if axes is None else axes
-  if not isinstance(confidence, metrics.CalibrationHistogram):
-    confidence = np.asarray(confidence, np.float32)
+  confidence = np.asarray(confidence, np.float32)
   counts = _bins(confidence, np.zeros(len(confidence), bool), num_bins, False)[0]
   edges = np.linspace(0, 1, len(counts) + 1)
   axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=PALE, edgecolor="white", linewidth=0.6)
@@ -131,7 +128,7 @@ def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odd
   """Draws several reliability diagrams side by side, each above its histogram, all on the same axes.
 
   Args:
-    panels: ``(confidence [N], correct [N])`` or ``(CalibrationHistogram, None)`` by title.
+    panels: ``(confidence [N], correct [N])`` by title.
     num_bins: the number of bins.
     log_odds: whether to draw on axes of log-odds, without histograms.
     width: ``"single"`` or ``"double"``, a column of a paper with two panels in a row, or both with four; None for 2.5
@@ -244,10 +241,6 @@ def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.n
 
 def _bins(confidence, correct, num_bins: int, equal_mass: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns counts, mean confidences and accuracies of bins; 0 where a bin is empty."""
-  if isinstance(confidence, metrics.CalibrationHistogram):
-    counts = np.asarray(confidence.bin_counts, np.float64)
-    sums = np.asarray(confidence.bin_confidence, np.float64) + np.asarray(confidence.bin_remainder)
-    return counts, sums / np.maximum(counts, 1), np.asarray(confidence.bin_correct) / np.maximum(counts, 1)
   sums = Ordered(confidence, num_bins).sums(np.ones((1, len(correct)), bool), correct)
   (size,), (num_correct,), (gap,) = sums.equal_mass if equal_mass else sums.equal_width
   return size, (num_correct + gap) / np.maximum(size, 1), num_correct / np.maximum(size, 1)
@@ -262,11 +255,8 @@ def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.n
 
 def _smooth(confidence, correct) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns a kernel mean of ``correct`` where there are confidences: places, values and half-widths of a 95% band."""
-  counts = np.ones(len(confidence)) if correct is not None else np.asarray(confidence.counts, float)
-  if isinstance(confidence, metrics.CalibrationHistogram):  # Its cells are narrower than those here.
-    confidence, correct = confidence.mean_confidences(), confidence.correct
-  index = np.minimum((np.asarray(confidence) * CELLS).astype(int), CELLS - 1)
-  cells, num_correct = (np.bincount(index, np.asarray(x, float), CELLS) for x in (counts, correct))
+  index = np.minimum((confidence * CELLS).astype(int), CELLS - 1)
+  cells, num_correct = (np.bincount(index, x, CELLS) for x in (np.ones(len(confidence)), correct))
   place = (np.arange(CELLS) + 0.5) / CELLS
   used = cells > 0
   cells, num_correct, place = cells[used], num_correct[used], place[used]

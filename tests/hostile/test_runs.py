@@ -20,7 +20,7 @@ from calib_jax import config as run_config
 from calib_jax._system import process
 from calib_jax._system.errors import UserError
 from calib_jax.data import archives
-from calib_jax.reports.logs import logged
+from calib_jax.reports.curves import logged
 from calib_jax.run import directory, lock, manifest
 from calib_jax.training import checkpoints, seed_groups
 from calib_jax.training.run_log import metric_log

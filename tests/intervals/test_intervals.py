@@ -246,11 +246,6 @@ def test_a_bias_of_a_known_rate_is_subtracted_whole():
                                          bias=metrics.BiasModel(rate=rate))
     np.testing.assert_allclose(estimate, np.sqrt(left) / 10, rtol=1e-3, atol=1e-3)
     assert low <= estimate
-  estimate, *_ = metrics.bootstrap(lambda x: _power(x) * jnp.ones(2), jnp.ones(1000), key=KEY, num_resamples=20,
-                                   method="bias_corrected", bias_rate=[2 / 3, 1.0])
-  assert estimate[0] < 1e-3 < estimate[1]
-  with pytest.raises(ValueError, match=r"bias_rate must be in \(0, 1\]: got 0"):
-    metrics.bootstrap(_power, jnp.ones(10), key=KEY, method="bias_corrected", bias_rate=0)
   for name, interval in (("rate", r"\(0, 1\]: got 0"), ("sure_part", r"\[0, 1\]: got 2")):
     with pytest.raises(ValueError, match=f"{name} must be in {interval}"):
       metrics.BiasModel(**{name: int(interval[-1])})

@@ -17,7 +17,7 @@ import matplotlib.text
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation, metrics, reports
+from calib_jax import calibrators, evaluation, reports
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.sections.candidates import Chosen
@@ -49,21 +49,6 @@ def test_a_point_is_the_mean_and_the_accuracy_of_its_bin_and_few_examples_are_ho
   axes = reports.reliability_diagram(confidence, correct, num_bins=5)
   np.testing.assert_allclose(_points(axes, True), [[0.744, 0.7]], rtol=1e-5)
   np.testing.assert_allclose(_points(axes, False), [[0.15, 0.5]], rtol=1e-5)
-
-
-def test_a_histogram_draws_the_same_points_and_curve():
-  confidence, correct = _pair(2000)
-  probs = np.stack([confidence, 1 - confidence], axis=1)
-  labels = np.where(correct == (confidence >= 0.5), 0, 1)
-  state = metrics.CalibrationHistogram.from_model_output(probs=probs, labels=labels)
-  top, right = (np.asarray(x) for x in metrics.top_label(probs, labels))
-  np.testing.assert_allclose(_points(reports.reliability_diagram(state), True),
-                             _points(reports.reliability_diagram(top, right), True), rtol=1e-4)
-  curve, other = (next(line.get_xydata() for line in reports.reliability_diagram(*x).lines
-                       if line.get_label().startswith("smooth")) for x in ((state,), (top, right)))
-  np.testing.assert_allclose(curve, other, atol=1e-3)
-  heights = [[bar.get_height() for bar in reports.confidence_histogram(x).patches] for x in (state, top)]
-  np.testing.assert_array_equal(*heights)
 
 
 @pytest.mark.parametrize("shift", [-0.3, 0.0, 0.3])
