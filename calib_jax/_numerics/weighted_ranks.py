@@ -18,21 +18,14 @@ MOST = 2.0**31  # Sums of whole weights are below it, as int32; those of larger 
 
 
 class Ranked(NamedTuple):
-  """Examples in ascending order of confidence; those that do not count are last, and have weight 0.
+  """Examples in ascending order of confidence; those that do not count are last, and have weight 0."""
 
-  Attributes:
-    confidence: ``[N]`` floats.
-    correct: ``[N]`` floats: 0 or 1 or, where tied examples share, the weighted mean over the tie.
-    weights: ``[N]`` floats.
-    before: the sums of the weights before each place from 0 to N, two arrays ``[N + 1]`` that are to be added.
-    is_whole: whether all weights are whole numbers.
-  """
-
-  confidence: Array
-  correct: Array
-  weights: Array
+  confidence: Array  # ``[N]`` floats.
+  correct: Array  # ``[N]`` floats: 0 or 1 or, where tied examples share, the weighted mean over the tie.
+  weights: Array  # ``[N]`` floats.
+  # The sums of the weights before each place from 0 to N, two arrays ``[N + 1]`` that are to be added.
   before: tuple[Array, Array]
-  is_whole: Array
+  is_whole: Array  # Whether all weights are whole numbers.
 
   @property
   def ends(self) -> Array:

@@ -50,21 +50,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class Inputs(NamedTuple):
-  """What a command judges.
+  """What a command judges."""
 
-  Attributes:
-    models: the models by name.
-    fitted: the calibrators to write.
-    cautions: sentences on calibrators that are known to hurt.
-    config: what the page shows as the config.
-    logs: what training logged, by the name of the run.
-  """
-
-  models: Mapping[str, Model]
-  fitted: Fitted
-  cautions: Iterable[str]
-  config: Mapping[str, Any] | None = None
-  logs: Mapping[str, pathlib.Path] | None = None
+  models: Mapping[str, Model]  # The models by name.
+  fitted: Fitted  # The calibrators to write.
+  cautions: Iterable[str]  # Sentences on calibrators that are known to hurt.
+  config: Mapping[str, Any] | None = None  # What the page shows as the config.
+  logs: Mapping[str, pathlib.Path] | None = None  # What training logged, by the name of the run.
 
 
 def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs]) -> int:

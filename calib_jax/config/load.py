@@ -22,17 +22,11 @@ from calib_jax.config.imports import import_paths, is_import_path
 
 
 class Family(NamedTuple):
-  """A family says what the ``name`` of a config's section may be, and which options each name has.
+  """A family says what the ``name`` of a config's section may be, and which options each name has."""
 
-  Attributes:
-    members: the functions or classes by name.
-    options: maps a name to its options and their defaults.
-    common: options that the section has with every name, and their defaults.
-  """
-
-  members: Mapping[str, Callable]
-  options: Callable[[str], dict[str, object]]
-  common: Mapping[str, object] = {}
+  members: Mapping[str, Callable]  # The functions or classes by name.
+  options: Callable[[str], dict[str, object]]  # Maps a name to its options and their defaults.
+  common: Mapping[str, object] = {}  # Options that the section has with every name, and their defaults.
 
 
 def _options_in(registry: Mapping[str, Callable]) -> Callable[[str], dict[str, object]]:

@@ -26,16 +26,12 @@ LEADING = 2**22  # Most counts of the leading bits of probabilities, of all clas
 
 
 class ClassSums(NamedTuple):
-  """Sums over the examples of one model.
+  """Sums over the examples of one model."""
 
-  Attributes:
-    gaps: float32 ``[blocks, K, B]``, the sum of the probabilities minus the number of labels in each bin of each class,
-      over the examples of a block, times the number of blocks / N.
-    redrawn: float32 ``[R]``, the classwise errors for labels redrawn from the probabilities.
-  """
-
+  # float32 ``[blocks, K, B]``, the sum of the probabilities minus the number of labels in each bin of each class, over
+  # the examples of a block, times the number of blocks / N.
   gaps: np.ndarray
-  redrawn: np.ndarray
+  redrawn: np.ndarray  # float32 ``[R]``, the classwise errors for labels redrawn from the probabilities.
 
 
 class Summing:

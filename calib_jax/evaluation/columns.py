@@ -28,29 +28,18 @@ class Mean(NamedTuple):
 
 
 class RiskCoverage(NamedTuple):
-  """A number of the risk–coverage curve.
+  """A number of the risk–coverage curve."""
 
-  Attributes:
-    number: "area", "excess" (over the area of the best ordering), or "coverage" at ``risk``.
-    risk: the largest share of errors among the predictions that are kept, of "coverage".
-  """
-
-  number: str
-  risk: float = 0.0
+  number: str  # "area", "excess" (over the area of the best ordering), or "coverage" at ``risk``.
+  risk: float = 0.0  # The largest share of errors among the predictions that are kept, of "coverage".
 
 
 class Error(NamedTuple):
-  """A calibration error of the confidence.
+  """A calibration error of the confidence."""
 
-  Attributes:
-    function: maps the ``resampled_errors.Sums`` of R resamples to the error ``[R]``.
-    slow: whether it takes long, so that its number of resamples is divided by ``FEWER``.
-    as_column: of a debiased error, the name of the error with its bias, whose estimate and interval it has.
-  """
-
-  function: Callable
-  slow: bool = False
-  as_column: str = ""
+  function: Callable  # Maps the ``resampled_errors.Sums`` of R resamples to the error ``[R]``.
+  slow: bool = False  # Whether it takes long, so that its number of resamples is divided by ``FEWER``.
+  as_column: str = ""  # Of a debiased error, the name of the error with its bias, whose estimate and interval it has.
 
 
 class ClasswiseError(NamedTuple):

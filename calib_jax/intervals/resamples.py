@@ -24,23 +24,16 @@ BLOCKS, CELLS = 512, 4096  # Blocks that are drawn of more examples, and cells o
 
 
 class Resampled(NamedTuple):
-  """An error and what its resamples say of its noise, arrays of one shape.
+  """An error and what its resamples say of its noise, arrays of one shape."""
 
-  Attributes:
-    value: the error.
-    moments: what ``interval_of_moments`` needs.
-    floor: the mean error of redrawn outcomes; None without redraws.
-    p_value: the p-value of ``metrics.calibration_test``; None without redraws.
-    noise: ``[R]``, half the difference of the squares of the first element, of each half and of its rest; None without
-      redraws. Those of two errors of the same examples say how they vary together.
-    most_by_chance: the 97.5% quantile of the error of redrawn outcomes, of class-wise errors; None of others.
-  """
-
-  value: np.ndarray
-  moments: tuple[np.ndarray, ...]
-  floor: np.ndarray | None = None
-  p_value: np.ndarray | None = None
+  value: np.ndarray  # The error.
+  moments: tuple[np.ndarray, ...]  # What ``interval_of_moments`` needs.
+  floor: np.ndarray | None = None  # The mean error of redrawn outcomes; None without redraws.
+  p_value: np.ndarray | None = None  # The p-value of ``metrics.calibration_test``; None without redraws.
+  # ``[R]``, half the difference of the squares of the first element, of each half and of its rest; None without
+  # redraws. Those of two errors of the same examples say how they vary together.
   noise: np.ndarray | None = None
+  # The 97.5% quantile of the error of redrawn outcomes, of class-wise errors; None of others.
   most_by_chance: np.ndarray | None = None
 
 

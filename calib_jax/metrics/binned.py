@@ -40,26 +40,17 @@ class Reliability(NamedTuple):
 
 
 class _Binned(NamedTuple):
-  """Examples with their bins, and the sums of each bin.
+  """Examples with their bins, and the sums of each bin."""
 
-  Attributes:
-    confidence: ``[N]`` floats, in the order of the examples for bins of equal width, ascending for equal mass; with
-      weights, an example at an edge of equal mass may be there in several parts.
-    counts: ``[N]`` bools or, where there are weights, those of the ``confidence``.
-    index: ``[N]`` integers, the bin of each ``confidence``; M where the example does not count.
-    size: ``[M]`` integers, the number of examples in each bin, or floats, the sum of their weights.
-    correct: ``[M]`` floats, the number of correct examples.
-    total: ``[M]`` floats, the sum of the confidences.
-    edges: ``[M + 1]`` floats.
-  """
-
+  # ``[N]`` floats, in the order of the examples for bins of equal width, ascending for equal mass; with weights, an
+  # example at an edge of equal mass may be there in several parts.
   confidence: Array | None
-  counts: Array | None
-  index: Array | None
-  size: Array
-  correct: Array
-  total: Array
-  edges: Array | None
+  counts: Array | None  # ``[N]`` bools or, where there are weights, those of the ``confidence``.
+  index: Array | None  # ``[N]`` integers, the bin of each ``confidence``; M where the example does not count.
+  size: Array  # ``[M]`` integers, the number of examples in each bin, or floats, the sum of their weights.
+  correct: Array  # ``[M]`` floats, the number of correct examples.
+  total: Array  # ``[M]`` floats, the sum of the confidences.
+  edges: Array | None  # ``[M + 1]`` floats.
 
   @property
   def divisor(self) -> Array:

@@ -26,19 +26,12 @@ HALF = (OCTAVES - 1) * 2**DIGITS + 2  # Cells on either side of 1/2.
 
 
 class Cells(NamedTuple):
-  """The examples of each cell.
+  """The examples of each cell."""
 
-  Attributes:
-    counts: ``[cells]`` int32, the number of examples.
-    correct: ``[cells]`` int32, the number of correct examples.
-    excess: ``[cells]`` floats, the sum of the examples' confidences minus that of ``lowest`` of their cell.
-    correct_excess: ``[cells]`` floats, the same sum over correct examples.
-  """
-
-  counts: Array
-  correct: Array
-  excess: Array
-  correct_excess: Array
+  counts: Array  # ``[cells]`` int32, the number of examples.
+  correct: Array  # ``[cells]`` int32, the number of correct examples.
+  excess: Array  # ``[cells]`` floats, the sum of the examples' confidences minus that of ``lowest`` of their cell.
+  correct_excess: Array  # ``[cells]`` floats, the same sum over correct examples.
 
   def between(self) -> Callable[[Array], tuple[Array, Array, Array]]:
     """A function of ranks to the examples, the correct ones, and the sum of confidence - correct from each to the next.

@@ -100,25 +100,15 @@ def _most_confident_first(confidence: Array, counts: Array, *others: Array) -> l
 
 
 class _Tied(NamedTuple):
-  """Examples from the most confident down, with the sums of their ties: ``[N]`` each.
+  """Examples from the most confident down, with the sums of their ties: ``[N]`` each."""
 
-  Attributes:
-    weights: the weight of each example.
-    is_last: whether an example is the last of its tie.
-    taken: the sum of the weights of all examples up to each.
-    before: that of all examples before its tie.
-    mass: that of its tie.
-    risk_before: the sum of weights times risks before its tie.
-    risk: that of its tie.
-  """
-
-  weights: Array
-  is_last: Array
-  taken: Array
-  before: Array
-  mass: Array
-  risk_before: Array
-  risk: Array
+  weights: Array  # The weight of each example.
+  is_last: Array  # Whether an example is the last of its tie.
+  taken: Array  # The sum of the weights of all examples up to each.
+  before: Array  # That of all examples before its tie.
+  mass: Array  # That of its tie.
+  risk_before: Array  # The sum of weights times risks before its tie.
+  risk: Array  # That of its tie.
 
 
 def _tied(confidence: Array, risk: Array, weights: Array) -> _Tied:

@@ -15,18 +15,12 @@ CHUNK = 2**18  # Numbers of the logits that are calibrated at a time.
 
 
 class Calibrated(NamedTuple):
-  """Predictions, and what calibrates them.
+  """Predictions, and what calibrates them."""
 
-  Attributes:
-    part: the predictions before calibration.
-    apply: a function of ``(params, logits)`` to log-probabilities.
-    params: the params; one element, or one a fold.
-    fold: int ``[N]``, the element of ``params`` for each example; None if there is one for all.
-  """
-
-  part: Predictions
-  apply: Callable[[Any, jax.Array], jax.Array]
-  params: Sequence[Any]
+  part: Predictions  # The predictions before calibration.
+  apply: Callable[[Any, jax.Array], jax.Array]  # A function of ``(params, logits)`` to log-probabilities.
+  params: Sequence[Any]  # The params; one element, or one a fold.
+  # int ``[N]``, the element of ``params`` for each example; None if there is one for all.
   fold: np.ndarray | None = None
 
   @classmethod

@@ -21,22 +21,15 @@ NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
 class Header(NamedTuple):
-  """What the columns of a table are.
+  """What the columns of a table are."""
 
-  Attributes:
-    kind: what the outputs are called, one of ``OUTPUTS``.
-    outputs: the columns of outputs, in the order of the classes.
-    labels: the columns of labels; in a multi-label table one a class, in the order of the classes.
-    classes: the names of the classes, or of the positive one if there is one column; None if the columns are numbered
-      from 0, or one column has no name.
-    from_1: whether the columns are numbered from 1.
-  """
-
-  kind: str
-  outputs: list[str]
-  labels: list[str]
+  kind: str  # What the outputs are called, one of ``OUTPUTS``.
+  outputs: list[str]  # The columns of outputs, in the order of the classes.
+  labels: list[str]  # The columns of labels; in a multi-label table one a class, in the order of the classes.
+  # The names of the classes, or of the positive one if there is one column; None if the columns are numbered from 0,
+  # or one column has no name.
   classes: list[str] | None = None
-  from_1: bool = False
+  from_1: bool = False  # Whether the columns are numbered from 1.
 
 
 class Table(NamedTuple):

@@ -114,23 +114,14 @@ def check_labels(logits: np.ndarray, labels: np.ndarray) -> None:
 
 
 class Summary(NamedTuple):
-  """What decides whether outputs are logits, probabilities or percentages.
+  """What decides whether outputs are logits, probabilities or percentages."""
 
-  Attributes:
-    num_bad: the number of rows with NaN, +inf, or -inf in every class.
-    first_bad: the first of them, if there are any.
-    low: the lowest score.
-    high: the highest score.
-    sums: the lowest and the highest sum of a row.
-    rows: the rows that have these sums.
-  """
-
-  num_bad: int
-  first_bad: int
-  low: float
-  high: float
-  sums: tuple[float, float]
-  rows: tuple[int, int]
+  num_bad: int  # The number of rows with NaN, +inf, or -inf in every class.
+  first_bad: int  # The first of them, if there are any.
+  low: float  # The lowest score.
+  high: float  # The highest score.
+  sums: tuple[float, float]  # The lowest and the highest sum of a row.
+  rows: tuple[int, int]  # The rows that have these sums.
 
   def deviation(self, unit: float) -> float:
     """Returns how far the sum of a row is from ``unit`` at most."""

@@ -62,15 +62,10 @@ def note(results: Results) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShownColumn:
-  """What a column of a table shows.
+  """What a column of a table shows."""
 
-  Attributes:
-    column: the column of the evaluation.
-    number: "" for its value, with the interval if it is no calibration error; else one of ``BESIDE_ERRORS``.
-  """
-
-  column: Column
-  number: str
+  column: Column  # The column of the evaluation.
+  number: str  # "" for its value, with the interval if it is no calibration error; else one of ``BESIDE_ERRORS``.
 
   @property
   def heading(self) -> str:

@@ -18,17 +18,11 @@ Logs = pathlib.Path | Mapping[str, pathlib.Path] | None
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-  """What figures are drawn from.
+  """What figures are drawn from."""
 
-  Attributes:
-    results: the results.
-    logs: the ``metrics.jsonl`` of a run, or those of several runs by name.
-    width: a key of ``style.WIDTHS``; None for widths that suit the page.
-  """
-
-  results: Results
-  logs: Logs = None
-  width: str | None = None
+  results: Results  # The results.
+  logs: Logs = None  # The ``metrics.jsonl`` of a run, or those of several runs by name.
+  width: str | None = None  # A key of ``style.WIDTHS``; None for widths that suit the page.
 
   @functools.cached_property
   def rows(self) -> dict[str, Row]:
@@ -48,26 +42,18 @@ def pooled_pairs(rows: Mapping[str, Row]) -> dict[str, tuple[np.ndarray, np.ndar
 
 @dataclasses.dataclass(frozen=True)
 class ReportFigure:
-  """A figure of the page.
+  """A figure of the page."""
 
-  Attributes:
-    draw: a function of what is shown to axes, which get a legend, or to a figure; None without data for it.
-    caption: the caption.
-    place: figures are in the order of this number.
-    pooled: what the caption adds where there are several seeds.
-    wide: whether the figure is as wide as the page.
-    summary: if not empty, the figure can be folded under this title.
-    is_open: a function of the results: whether the figure is not folded at first.
-    finding: a function of what is shown to what the figure says of it, for those who do not see it.
-  """
-
+  # A function of what is shown to axes, which get a legend, or to a figure; None without data for it.
   draw: Callable[[Shown], Axes | Figure | None] = lambda shown: None
-  caption: str = ""
-  place: int = 100
-  pooled: str = ""
-  wide: bool = False
-  summary: str = ""
+  caption: str = ""  # The caption.
+  place: int = 100  # Figures are in the order of this number.
+  pooled: str = ""  # What the caption adds where there are several seeds.
+  wide: bool = False  # Whether the figure is as wide as the page.
+  summary: str = ""  # If not empty, the figure can be folded under this title.
+  # A function of the results: whether the figure is not folded at first.
   is_open: Callable[[Results], bool] = lambda results: True
+  # A function of what is shown to what the figure says of it, for those who do not see it.
   finding: Callable[[Shown], str] = lambda shown: ""
 
 

@@ -14,46 +14,32 @@ from calib_jax.predictions.fitting import Model
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """A table of the page.
+  """A table of the page."""
 
-  Attributes:
-    title: the heading above it.
-    head: the headings of the columns.
-    rows: the cells of each row, texts or markup.
-    grey: the numbers of the rows that are shown in grey.
-  """
-
-  title: str
-  head: Sequence[str]
-  rows: Sequence[Sequence[str]]
-  grey: Sequence[int] = ()
+  title: str  # The heading above it.
+  head: Sequence[str]  # The headings of the columns.
+  rows: Sequence[Sequence[str]]  # The cells of each row, texts or markup.
+  grey: Sequence[int] = ()  # The numbers of the rows that are shown in grey.
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-  """A section of the report.
+  """A section of the report."""
 
-  Attributes:
-    compute: a function of the results, which have no sections yet, and of the models by name, to the content of the
-      section. It is empty where there is nothing to show. ``results.json`` has it under the section's name.
-    table: a function of content that is not empty, and of the results, to its table on the page.
-    in_json: the sections are computed and written in the order of this number.
-    on_page: the tables are in the order of this number.
-    figure: a function of content that is not empty, and of the module ``reports.curves``, to Matplotlib axes; None for
-      no figure.
-    caption: the caption of the figure.
-    finding: a function of content that is not empty to a sentence that says what the figure shows.
-    figure_place: the place of the figure among those of the page, in tens.
-  """
-
+  # A function of the results, which have no sections yet, and of the models by name, to the content of the section. It
+  # is empty where there is nothing to show. ``results.json`` has it under the section's name.
   compute: Callable[[Results, Mapping[str, Model]], Mapping]
+  # A function of content that is not empty, and of the results, to its table on the page.
   table: Callable[[Mapping, Results], Table]
-  in_json: int
-  on_page: int
+  in_json: int  # The sections are computed and written in the order of this number.
+  on_page: int  # The tables are in the order of this number.
+  # A function of content that is not empty, and of the module ``reports.curves``, to Matplotlib axes; None for no
+  # figure.
   figure: Callable[[Mapping, Any], Any] | None = None
-  caption: str = ""
+  caption: str = ""  # The caption of the figure.
+  # A function of content that is not empty to a sentence that says what the figure shows.
   finding: Callable[[Mapping], str] = lambda content: ""
-  figure_place: int = 100
+  figure_place: int = 100  # The place of the figure among those of the page, in tens.
 
 
 SECTIONS: dict[str, Section] = {}

@@ -11,14 +11,10 @@ from calib_jax.predictions.fitting import Model
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-  """What ``auto`` chose for one seed.
+  """What ``auto`` chose for one seed."""
 
-  Attributes:
-    chosen: the name of the calibrator.
-    scores: ``{name: {"score", "excess", "standard_error"}}`` of all candidates, as ``choice.automatic`` returns them.
-  """
-
-  chosen: str
+  chosen: str  # The name of the calibrator.
+  # ``{name: {"score", "excess", "standard_error"}}`` of all candidates, as ``choice.automatic`` returns them.
   scores: Mapping[str, Mapping[str, float]]
 
 

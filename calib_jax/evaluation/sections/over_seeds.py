@@ -15,17 +15,11 @@ from calib_jax.predictions.fitting import Model
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-  """A metric over seeds.
+  """A metric over seeds."""
 
-  Attributes:
-    mean: its mean.
-    sem: the standard error of the mean.
-    cohens_d: the effect size against the first model, or None; see ``effect_size``.
-  """
-
-  mean: float
-  sem: float
-  cohens_d: float | None
+  mean: float  # Its mean.
+  sem: float  # The standard error of the mean.
+  cohens_d: float | None  # The effect size against the first model, or None; see ``effect_size``.
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, Effect]]]:

@@ -13,16 +13,11 @@ from calib_jax.predictions.fitting import Model
 
 @dataclasses.dataclass(frozen=True)
 class PositiveClass:
-  """The probability of class 1, a mean over examples and seeds.
+  """The probability of class 1, a mean over examples and seeds."""
 
-  Attributes:
-    probability: its mean.
-    share: the share of examples of class 1.
-    ece: the class-wise ECE, which of two classes is that of class 1: the bins of class 0 are the same, mirrored.
-  """
-
-  probability: float
-  share: float
+  probability: float  # Its mean.
+  share: float  # The share of examples of class 1.
+  # The class-wise ECE, which of two classes is that of class 1: the bins of class 0 are the same, mirrored.
   ece: Estimate
 
 

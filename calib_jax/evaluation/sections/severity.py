@@ -18,18 +18,13 @@ MOST_LINES = 7  # Rows of the figure.
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-  """The debiased ECE at one severity, the mean over corruptions.
+  """The debiased ECE at one severity, the mean over corruptions."""
 
-  Attributes:
-    mean: the mean.
-    within_subject_sem: the standard error of differences between rows (corruptions are the subjects), nan if there is
-      one corruption or one row.
-    num_corruptions: the number of corruptions; 0 for the test set.
-  """
-
-  mean: float
+  mean: float  # The mean.
+  # The standard error of differences between rows (corruptions are the subjects), nan if there is one corruption or
+  # one row.
   within_subject_sem: float = math.nan
-  num_corruptions: int = 0
+  num_corruptions: int = 0  # The number of corruptions; 0 for the test set.
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[int, Level]]:
