@@ -61,15 +61,6 @@ def test_with_two_classes_it_does_not_matter_which_is_first(name):
     np.testing.assert_allclose(params[key], exchanged[key][::-1], rtol=1e-3, atol=1e-4)
 
 
-def test_venn_abers_of_the_mirror_image_is_the_mirror_image():
-  for seed in range(12):
-    x, y, weights = _columns(seed)
-    values, p0, p1 = venn._steps(x, y, weights, venn._with_one_more)
-    mirrored_values, mirrored_p0, mirrored_p1 = venn._steps(-x, 1 - y, weights, venn._with_one_more)
-    np.testing.assert_array_equal(mirrored_values, -values[::-1])
-    np.testing.assert_allclose([mirrored_p0, mirrored_p1], [1 - p1[::-1], 1 - p0[::-1]], atol=1e-12)
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_venn_abers_steps_are_the_isotonic_regressions_with_one_more_example(seed):
   x, y, weights = _columns(seed)

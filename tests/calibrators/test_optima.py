@@ -151,21 +151,6 @@ def test_ensemble_weights_are_certified_and_no_worse_than_scipy(data):
 
 
 @pytest.mark.slow
-def test_ensembles_take_what_the_data_need():
-  rng = np.random.default_rng(0)
-  logits = rng.normal(size=(5000, 4)) * 4
-  p = 0.6 * special.softmax(logits / 3, axis=1) + 0.1 * special.softmax(logits, axis=1) + 0.3 / 4
-  labels = (p.cumsum(1) < rng.uniform(size=(5000, 1))).sum(1)
-  calibrator = calibrators.ensemble_temperature_scaling()
-  params = calibrator.fit(logits.astype(np.float32), labels)
-  assert params["weights"][2] > 0.1
-  plain = calibrators.temperature_scaling()
-  nll = [-np.mean(np.asarray(c.apply(c.fit(logits, labels), logits))[np.arange(5000), labels])
-         for c in (calibrator, plain)]
-  assert nll[0] < nll[1] - 0.005
-
-
-@pytest.mark.slow
 def test_printed_ensembles_are_temperatures():
   logits, labels = SETS["K=10"]()
   printed, plain = calibrators.ensemble_temperature_scaling(space="logits"), calibrators.temperature_scaling()

@@ -67,21 +67,6 @@ class Reference:
     return actual.x, value
 
 
-def test_ramps_and_a_line_are_the_natural_splines():
-  knots = np.array([-3.0, -1.0, -0.5, 2.0, 2.2, 6.0])
-  x = np.linspace(-6, 9, 301)
-  actual = np.asarray(spline.ramps(jnp.asarray(x, jnp.float32), jnp.asarray(knots, jnp.float32)), np.float64)
-  basis = Reference(knots).basis(x)
-  columns = np.column_stack([np.ones_like(x), x, actual])
-  assert np.linalg.matrix_rank(columns) == 6
-  np.testing.assert_allclose(columns @ np.linalg.lstsq(columns, basis)[0], basis, atol=1e-4)
-  # Each is 0 on the left, and its second derivative is a hat of height 1.
-  assert (actual[x <= -3] == 0).all()
-  at = interpolate.CubicSpline(knots, np.asarray(spline.ramps(jnp.asarray(knots, jnp.float32),
-                                                             jnp.asarray(knots, jnp.float32))), bc_type="natural")
-  np.testing.assert_allclose(at(knots, 2)[1:-1], np.eye(4), atol=1e-4)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_fit_is_the_penalised_logistic_regression_on_the_splines(weighted):
   logits, labels = synthetic(*SHAPE)

@@ -47,14 +47,6 @@ def test_nll_reaches_the_optimum_of_scipy_at_any_scale(n, k):
     np.testing.assert_allclose(params["temperature"], np.exp(best.x), rtol=2e-3)
 
 
-@pytest.mark.slow
-def test_fits_find_the_temperature_of_the_data():
-  logits, labels = _data(20_000, 10)
-  for objective in ("nll", "soft_binned_ece", "ece"):
-    params = calibrators.temperature_scaling(objective).fit(logits, labels)
-    np.testing.assert_allclose(params["temperature"], 1.7, rtol=0.08)
-
-
 AVUC = functools.partial(losses.soft_avuc, threshold=0.3)
 OBJECTIVES = {
   "label": ("soft_binned_ece", {"form": "label"}, losses.soft_binned_ece),

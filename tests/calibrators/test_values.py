@@ -41,17 +41,21 @@ def test_nothing_that_counts_is_refused(name):
 
 
 @pytest.mark.parametrize("name", ["temperature_scaling", "vector_scaling", "platt"])
-def test_bad_values_within_jit_do_not_converge(name):
-  fit = jax.jit(_made(name).fit)
-  every, none = np.ones(40, bool), np.zeros(40, bool)
-  assert fit(LOGITS, LABELS, where=every)["converged"]
+def test_bad_values_and_weights_within_jit_do_not_converge(name):
+  fit = jax.jit(lambda logits, labels, where, weights: _made(name).fit(logits, labels, where=where, weights=weights)[
+    "converged"])
+  every, none, ones = np.ones(40, bool), np.zeros(40, bool), np.ones(40, np.float32)
+  assert fit(LOGITS, LABELS, every, ones) and fit(LOGITS, LABELS, every, 3 * ones)
+  assert not fit(LOGITS, LABELS, every, 0 * ones)
+  for wrong in (-1, np.nan, np.inf):
+    assert not fit(LOGITS, LABELS, every, np.where(np.arange(40) == 7, np.float32(wrong), ones))
   for kind in ("nan", "infinite", "no class", "label absent", "labels from 1", "label -1"):
     logits, labels, _ = BAD[kind]
-    assert not fit(logits.astype(np.float32), labels, where=every)["converged"]
-  assert not fit(LOGITS, LABELS, where=none)["converged"]
+    assert not fit(logits.astype(np.float32), labels, every, ones)
+  assert not fit(LOGITS, LABELS, none, ones)
   # Values of rows that do not count may be anything.
   logits, labels, _ = BAD["nan"]
-  assert fit(logits.astype(np.float32), labels, where=~np.isnan(logits).any(1))["converged"]
+  assert fit(logits.astype(np.float32), labels, ~np.isnan(logits).any(1), ones)
 
 
 @pytest.mark.parametrize("name", ["identity", "focal_calibration"])

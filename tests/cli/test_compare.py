@@ -105,17 +105,6 @@ def test_the_page_has_all_runs_and_says_that_seeds_are_pooled(compared):
   assert (compared / "figures" / "training.svg").exists() and (compared / "figures" / "severity.svg").exists()
 
 
-@pytest.mark.slow
-def test_other_examples_are_said_and_not_paired(folder, tmp_path, capsys):
-  logits, labels = _arrays(5, 1, 2)
-  np.savez(tmp_path / "stranger.npz", logits=logits, labels=labels)
-  paths = [str(folder / "other.npz"), str(tmp_path / "stranger.npz")]
-  assert compare.main([*paths, "--json=-", *OPTIONS]) == 0
-  output = capsys.readouterr()
-  assert "the test labels of stranger are not those of other" in output.err
-  assert json.loads(output.out)["differences"]["test"] == []
-
-
 def test_labels_of_all_seeds_are_compared():
   a, b, longer = np.array([0, 1, 2]), np.array([0, 2, 1]), np.array([0, 1, 2, 2])
   for labels, other, expected in (

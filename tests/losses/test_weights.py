@@ -151,8 +151,9 @@ def test_composite_weighs_both_losses():
 def test_counts_of_selective_risk_are_weighted():
   logits, _ = cases.data(12, 3)
   start = losses.init_selective_risk(num_bins=8)
-  actual = losses.update_selective_risk(start, logits, weights=WEIGHTS)
-  expected = losses.update_selective_risk(start, np.repeat(logits, WEIGHTS.astype(int), axis=0))
+  update = jax.jit(losses.update_selective_risk)
+  actual = update(start, logits, weights=WEIGHTS)
+  expected = update(start, np.repeat(logits, WEIGHTS.astype(int), axis=0))
   np.testing.assert_array_equal(actual.counts, expected.counts)
 
 

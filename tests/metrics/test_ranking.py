@@ -104,18 +104,6 @@ def test_signed_zeros_tie():
   assert metrics.auroc(np.array([0.0, -0.0], np.float32), np.array([True, False])) == 0.5
 
 
-@pytest.mark.parametrize("metric", [
-  metrics.auroc, metrics.aurc, *(pytest.param(m, marks=pytest.mark.slow) for m in (metrics.fpr_at_tpr,
-                                                                                   metrics.excess_aurc))])
-def test_where_equals_slicing_and_leading_axes_are_flattened(metric):
-  scores, flags = _scores(60, "ties")
-  where = np.arange(60) % 3 > 0
-  masked = np.where(where, scores, np.nan)
-  expected = metric(scores[where], flags[where])
-  shaped = metric(*(x.reshape(3, 4, 5) for x in (masked, flags)), where=where.reshape(3, 4, 5))
-  np.testing.assert_allclose(shaped, expected, rtol=1e-5)
-
-
 @pytest.mark.slow
 def test_a_million_scores_keep_their_digits():
   scores, positives = _scores(1_000_000, "mixed")

@@ -305,7 +305,8 @@ def test_images_are_flattened_or_have_a_value_each():
   probs, labels = predictions(2 * 3 * 4, K)
   weights, where = np.arange(24) % 4, np.arange(24) % 5 > 0
   probs, labels, weights, where = (x.reshape(2, 3, 4, *x.shape[1:]) for x in (probs, labels, weights, where))
-  for metric in (metrics.expected_calibration_error, metrics.nll):
+  for metric in (metrics.expected_calibration_error, metrics.nll,
+                 lambda p, y, **counts: metrics.aurc(*metrics.top_label(p, y), **counts)):
     flat = metric(probs.reshape(24, K), labels.reshape(24), where=where.reshape(24), weights=weights.reshape(24))
     np.testing.assert_allclose(metric(probs, labels, where=where, weights=weights), flat, rtol=1e-6)
     each = jax.vmap(lambda p, y, m, w, metric=metric: metric(p, y, where=m, weights=w))(probs, labels, where, weights)

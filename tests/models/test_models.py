@@ -14,7 +14,12 @@ RNG = np.random.default_rng(0)
 
 
 def _shapes(name, image=(32, 32, 3), **options):
-  model = models.get(name, **options)
+  return _shapes_of(name, image, tuple(options.items()))
+
+
+@functools.cache
+def _shapes_of(name, image, options):
+  model = models.get(name, **dict(options))
   return jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, *image)))["params"]
 
 

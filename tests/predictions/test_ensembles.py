@@ -1,16 +1,14 @@
-"""Ensembles: the mean of probabilities, its rows in tables, its spread, in runs and from files."""
+"""Ensembles: the mean of probabilities, its rows in tables, its spread, from files."""
 
 import json
 
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
-from calib_jax import evaluation, run
+from calib_jax import evaluation
 from calib_jax._system.errors import UserError
 from calib_jax.cli import evaluate as command
 from calib_jax.predictions import ensembles
-from calib_jax.run import Run
 
 N, K, S = 300, 4, 3
 
@@ -109,26 +107,3 @@ def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(
   assert "warning: --fit 2 and --fit 1 hold the same predictions." in errors
   assert command.main(["--fit", *paths["val"], "--test", *paths["test"]]) == 2
   assert "--fit must be one file, or with --ensemble one of each member: got 3" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_a_run_has_the_ensemble_of_its_seeds(tmp_path):
-  overrides = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=20",
-               "model.hidden=(8,)", "evaluation.recommended=False", "evaluation.ensemble=True")
-  with pytest.raises(UserError, match="evaluation.ensemble needs the models of several seeds, and one validation"):
-    run_config.check(run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in overrides]), 1)
-  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*overrides, "data.split_seed=5")])
-  run.execute(config, tmp_path / "run")
-  rows = json.loads((tmp_path / "run/results.json").read_text())["results"]["test"]
-  name = "focal + soft_avuc"
-  assert {key: list(row) for key, row in rows.items()} == {
-    name: ["none", "TS"], f"{name}, ensemble of 2": ["none", "TS"], f"{name}, ensemble of 2, TS of each": ["none"]}
-  loaded = Run.load(tmp_path / "run")
-  splits = loaded.splits(0)
-  np.testing.assert_array_equal(splits.validation.images, loaded.splits(1).validation.images)
-  members = np.stack([_softmax(loaded.predict(splits.test.images, seed=seed)) for seed in (0, 1)])
-  assert np.abs(members[0] - members[1]).max() > 1e-3
-  np.testing.assert_allclose(np.exp(loaded.predict(splits.test.images)), members.mean(0), rtol=1e-5, atol=1e-6)
-  count = len(splits.test.labels)
-  np.testing.assert_allclose(rows[f"{name}, ensemble of 2"]["none"]["nll"]["value"],
-                             -np.log(members.mean(0)[np.arange(count), splits.test.labels]).mean(), rtol=1e-5)

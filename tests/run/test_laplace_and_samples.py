@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
 from calib_jax import config as run_config
 from calib_jax import evaluation, run
@@ -57,6 +57,23 @@ def test_predictions_are_of_as_many_samples_in_files_and_afterwards(finished):
   np.testing.assert_allclose(loaded.predict(test.images[5:9], seed=1), saved[5:9], rtol=1e-4, atol=1e-5)
   plain = _map_logits(loaded, loaded.features(test.images, seed=1), 1)
   assert np.abs(np.exp(saved) - np.exp(plain) / np.exp(plain).sum(1, keepdims=True)).max() > 1e-3
+
+
+def test_an_ensemble_is_the_mean_of_the_probabilities_of_its_seeds(finished):
+  with pytest.raises(UserError, match="evaluation.ensemble needs the models of several seeds, and one validation"):
+    _config("evaluation.ensemble=True")
+  loaded = Run.load(finished)
+  splits = loaded.splits(0)
+  np.testing.assert_array_equal(splits.validation.images, loaded.splits(1).validation.images)
+  members = np.stack([softmax(loaded.predict(splits.test.images, seed=seed), axis=1) for seed in (0, 1)])
+  assert np.abs(members[0] - members[1]).max() > 1e-3
+  np.testing.assert_allclose(np.exp(loaded.predict(splits.test.images)), members.mean(0), rtol=1e-5, atol=1e-6)
+  rows = json.loads((finished / "results.json").read_text())["results"]["test"]
+  for name, is_each in ((f"{NAME}, 4 samples", False), (f"{NAME}, 4 samples, ensemble of 2", False),
+                        (f"{NAME}, 4 samples, ensemble of 2, TS of each", True)):
+    assert list(rows[name]) == (["none"] if is_each else ["none", "TS"])
+  np.testing.assert_allclose(rows[f"{NAME}, 4 samples, ensemble of 2"]["none"]["nll"]["value"],
+                             _nll(np.log(members.mean(0)), splits.test.labels), rtol=1e-5)
 
 
 def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(finished):
