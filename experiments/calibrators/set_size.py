@@ -3,8 +3,9 @@
 Run: python -m experiments.calibrators.set_size PREDICTIONS.npz … [--workdir=experiments/results]
 
 Each file holds `labels` and `logits` or `probs`. For every seed the rows are divided anew: one half tests, and the
-first n rows of the other half fit each calibrator, for n = 100, 500, 2,000, 5,000. `select` is the choice of
-`calibrators.select` among its default candidates. The results are appended to `calibration_set_size.csv`, and what it
+first n rows of the other half fit each calibrator, for n = 100, 500, 2,000, 5,000, or for those of `--sizes`. `select`
+is the choice of `calibrators.select` among its default candidates; `--methods` takes other calibrators with options,
+too, such as temperature_scaling:objective=ece. The results are appended to `calibration_set_size.csv`, and what it
 already holds is skipped; tables of means (`.md`) and a figure (`.png`) are written beside it: the NLL above that of
 temperature scaling, with standard errors over seeds, and how far `select` is from the best of its candidates. Ten seeds
 of four networks, three of 10 classes and one of 100, take six minutes of a processor core.
@@ -19,15 +20,16 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import calibrators, metrics
+from calib_jax._system.errors import UserError
+from calib_jax.cli import inputs
 from calib_jax.predictions.loading import load
 from experiments.common import commands, figures, markdown, studies
 
 SIZES = (100, 500, 2000, 5000)
 CANDIDATES = calibrators.selection.CANDIDATES
-# The names and options of calibrators, by the method's name; those of the candidates, and None for their selection.
-METHODS = {**{name: (name, {}) for name in ("identity", *CANDIDATES)}, "select": None,
-           "TS-SB-ECE": ("temperature_scaling", {"objective": "soft_binned_ece"}),
-           **{name: (name, {}) for name in ("vector_scaling", "beta_calibration", "isotonic", "histogram_binning")}}
+METHODS = ("identity", *CANDIDATES, "select", "TS-SB-ECE", "vector_scaling", "beta_calibration", "isotonic",
+           "histogram_binning")
+TEXTS = {"TS-SB-ECE": "temperature_scaling:objective=soft_binned_ece"}  # Of methods with a name of their own.
 SHOWN = ("select", "temperature_scaling", "structured_matrix_scaling")
 KEY, SCORES = ("predictions", "method", "size", "seed"), ("nll", "brier", "ece", "accuracy")
 
@@ -43,11 +45,10 @@ def measured(log_probs, labels) -> dict:
 
 def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrator, dict, str]:
   """Returns a calibrator, its params of the first ``size`` rows, and the name of the calibrator."""
-  if METHODS[method] is None:
+  if method == "select":
     chosen = calibrators.select(logits[:size], labels[:size])
     return chosen.calibrator, chosen.params, chosen.name
-  name, options = METHODS[method]
-  calibrator = calibrators.get(name, **options)
+  calibrator = inputs.calibrator(TEXTS.get(method, method))
   # Rows that do not count keep the shape, so that every fit is compiled once.
   return calibrator, calibrator.fit(logits, labels, where=np.arange(len(labels)) < size), method
 
@@ -136,20 +137,27 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
     drawn.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=7, frameon=False)
 
 
-def study(files: Sequence[pathlib.Path], seeds: int, methods: Sequence[str], folder: pathlib.Path) -> studies.Study:
-  """Returns what is run on files of predictions."""
+def study(files: Sequence[pathlib.Path], seeds: int, sizes: Sequence[int], methods: Sequence[str], folder: pathlib.Path
+          ) -> studies.Study:
+  """Returns what is run on files of predictions.
+
+  Raises:
+    UserError: for an unknown calibrator or option.
+  """
   predictions = {file.stem: load(file) for file in files}
   methods = dict.fromkeys([*methods, "temperature_scaling"])  # The others are compared with it.
+  for method in methods.keys() - {"select"}:
+    inputs.calibrator(TEXTS.get(method, method))  # Before anything is fitted.
 
   def rows(name: str, method: str, size: int, seed: int) -> list[dict[str, str]]:
     whole = predictions[name]
     test, fit = np.array_split(np.random.default_rng(seed).permutation(len(whole.labels)), 2)
-    calibrator, params, chosen = fitted(method, whole.logits[fit][:max(SIZES)], whole.labels[fit][:max(SIZES)], size)
+    calibrator, params, chosen = fitted(method, whole.logits[fit][:max(sizes)], whole.labels[fit][:max(sizes)], size)
     values = measured(calibrator.apply(params, whole.logits[test]), whole.labels[test])
     return [{name: f"{float(values[name]):.6g}" for name in SCORES} | {"chosen": chosen}]
 
   return studies.Study("calibration_set_size", KEY, [
-    (name, method, size, seed) for name, whole in predictions.items() for seed in range(seeds) for size in SIZES
+    (name, method, size, seed) for name, whole in predictions.items() for seed in range(seeds) for size in sizes
     for method in methods if size <= len(whole.labels) // 2], rows, page, folder, figure)
 
 
@@ -158,9 +166,13 @@ def main(arguments=None) -> None:
   parser = commands.parser(__spec__.name, __doc__, results=True)
   parser.add_argument("predictions", nargs="+", type=pathlib.Path)
   commands.add_numbers(parser, {"num_seeds": 5})
-  parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+  parser.add_argument("--sizes", nargs="+", type=commands.count, default=SIZES)
+  parser.add_argument("--methods", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=METHODS)
   options = parser.parse_args(arguments)
-  study(options.predictions, options.num_seeds, options.methods, options.workdir).publish()
+  try:
+    study(options.predictions, options.num_seeds, options.sizes, options.methods, options.workdir).publish()
+  except UserError as error:
+    raise SystemExit(f"error: {error}") from None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The experiment on calibration-set sizes skips what is finished and rebuilds its table and figure."""
+"""The experiment on calibration-set sizes: its differences, what it chose, and its committed rows."""
 
 import itertools
 
@@ -12,28 +12,25 @@ from experiments.common.rows import frame
 from tests.calibrators.data import synthetic
 
 
-@pytest.mark.slow
-def test_a_finished_experiment_only_rebuilds_its_table(tmp_path, monkeypatch):
-  monkeypatch.setattr(experiment, "SIZES", (40, 80))
-  methods = ["identity", "temperature_scaling", "vector_scaling"]
+def test_nll_above_that_of_temperature_scaling_has_a_standard_error_over_seeds(tmp_path):
   logits, labels = synthetic(200, 3)
   np.savez(tmp_path / "net.npz", logits=logits, labels=labels)
-  command = [str(tmp_path / "net.npz"), "--num_seeds=2", f"--workdir={tmp_path}", "--methods", *methods]
-  experiment.main(command)
+  command = [str(tmp_path / "net.npz"), "--num_seeds=2", f"--workdir={tmp_path}", "--sizes=100", "--methods"]
+  experiment.main([*command, "identity"])
   path = tmp_path / "calibration_set_size.csv"
-  first, table = path.read_bytes(), path.with_suffix(".md").read_text(encoding="utf-8")
   rows = frame(path)
-  assert len(rows) == 12 and path.with_suffix(".png").stat().st_size > 10_000
-  nll = rows[rows["size"] == 40].pivot(index="seed", columns="method", values="nll")
+  assert len(rows) == 4 and path.with_suffix(".png").stat().st_size > 10_000  # Of 100 examples, with TS.
+  nll = rows.pivot(index="seed", columns="method", values="nll")
   expected = 1000 * (nll.identity - nll.temperature_scaling)
-  above = experiment.excess(rows).loc["net", "identity", 40]
+  above = experiment.excess(rows).loc["net", "identity", 100]
   np.testing.assert_allclose(above, [expected.mean(), expected.std() / np.sqrt(2)], rtol=1e-6)
   alone, = experiment.tables(rows[rows.seed == 0])  # One seed has no standard error.
   assert f"| identity | {expected[0]:+.1f} |" in alone and "nan" not in alone
-  lines = path.read_text().splitlines(keepends=True)
-  path.write_text("".join(lines[:-1]))  # One run is lost, and only that one runs again.
-  experiment.main(command)
-  assert path.read_bytes() == first and path.with_suffix(".md").read_text(encoding="utf-8") == table
+  with pytest.raises(SystemExit, match="error: temperature_scaling has no option 'target'"):
+    experiment.main([*command, "temperature_scaling:target=1"])
+  experiment.main([*command, "temperature_scaling:objective=ece"])  # The others stay.
+  assert frame(path).method.value_counts().to_dict() == {
+    "identity": 2, "temperature_scaling": 2, "temperature_scaling:objective=ece": 2}
 
 
 def test_choices_are_judged_by_the_best_candidate_of_the_test_half():
