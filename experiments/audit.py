@@ -44,23 +44,20 @@ class Sample(NamedTuple):
     both = bool(len(self.blocks)) and len(self.blocks) == len(other.blocks)
     return Sample((self.values - other.values).dropna(), self.blocks - other.blocks if both else np.zeros(0))
 
-  def variances(self) -> tuple[float, float]:
-    """Returns the variance of the mean over seeds and that over images."""
-    number = len(self.blocks)
-    of_images = (number - 1) / number * np.sum((self.blocks - self.blocks.mean()) ** 2) if number else 0.0
-    return self.values.var(ddof=1) / len(self.values), float(of_images)
+  def errors(self) -> np.ndarray:
+    """Returns the standard error of the mean over seeds and that over images."""
+    return np.array([self.values.sem(), self.blocks.std() * (len(self.blocks) - 1) ** 0.5 if len(self.blocks) else 0.0])
 
   def text(self, digits: int, factor: float, sign: str = "") -> str:
     """Returns the cell of a table."""
-    mean = f"{factor * self.values.mean():{sign}.{digits}f}"
-    error = factor * sum(self.variances()) ** 0.5 if len(self.values) > 1 else np.nan
-    return mean if np.isnan(error) else f"{mean} ± {error:.{digits}f}"
+    mean, error = factor * self.values.mean(), factor * np.hypot(*self.errors())
+    return f"{mean:{sign}.{digits}f}" + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
 
   def interval(self) -> tuple[float, float, float]:
     """Returns the mean and the ends of its interval."""
-    freedoms = len(self.values) - 1, max(len(self.blocks) - 1, 1)
-    half = sum(stats.t.ppf(0.975, df) ** 2 * v for df, v in zip(freedoms, self.variances(), strict=True)) ** 0.5
-    return self.values.mean(), self.values.mean() - half, self.values.mean() + half
+    quantiles = stats.t.ppf(0.975, [len(self.values) - 1, max(len(self.blocks) - 1, 1)])
+    mean, half = self.values.mean(), np.hypot(*(quantiles * self.errors()))
+    return mean, mean - half, mean + half
 
 
 Rows = dict[tuple[str, str, str], pd.DataFrame]  # The rows of all seeds by task, method and calibrator.
@@ -102,32 +99,27 @@ def tables(text: str):
 def audit(page: pathlib.Path) -> tuple[int, list[str]]:
   """Returns how many cells of a page were computed anew, and a line for each one that differs."""
   rows, checked, wrong = rows_beside(page), 0, []
-  tasks, methods = {task for task, _, _ in rows}, {method for _, method, _ in rows}
-  printed = {column for part in [*rows.values()][:1] for column in part}
+  tasks, methods = ({key[i] for key in rows} for i in (0, 1))
+  columns_of_rows = set().union(*[*rows.values()][:1])
   for title, header, cells in tables(page.read_text(encoding="utf-8")):
-    if header[0] != "trained with":
-      continue
-    method = re.sub(r"\*\*|\*$", "", cells[0])
-    method = method if method in methods else cells[0]
+    method = cells[0] if cells[0] in methods else re.sub(r"\*\*|\*$", "", cells[0])
     is_ranking, is_corrupted = "wins %" in header, title == "On corrupted images"
-    if not (is_ranking or is_corrupted or header[1] == "calibrated by") or method not in methods:
+    is_table = header[1] == "calibrated by"
+    if header[0] != "trained with" or not (is_ranking or is_corrupted or is_table) or method not in methods:
       continue
+    task = title if title in tasks else min(tasks)
     for name, cell in zip(header, cells, strict=True):
-      after = name.replace("°", "").removesuffix(" after TS")
-      calibrator = "TS" if name.endswith(" after TS") else "none"
-      columns = CORRUPTED if is_corrupted else COLUMNS
-      if after not in columns or columns[after][0] not in printed:
+      heading = name.replace("°", "").removesuffix(" after TS")
+      column, factor = (CORRUPTED if is_corrupted else COLUMNS).get(heading, ("", 0))
+      mean = re.search(r"-?\d+\.(\d+)", cell)
+      if column not in columns_of_rows or not mean:
         continue
-      column, factor = columns[after]
-      if header[1] == "calibrated by":
-        calibrator = cells[1].strip("*")
-      task = title if title in tasks else min(tasks)
+      calibrator = cells[1].strip("*") if is_table else "TS" if name.endswith(" after TS") else "none"
       value = sample(rows, column, task, method, calibrator)
       is_difference = is_ranking and name in DIFFERENCES and method != BASELINE
       if is_difference:
         value = value.less(sample(rows, column, task, BASELINE, calibrator))
-      mean = re.search(r"-?\d+\.(\d+)", cell)
-      if not mean or not np.isfinite(value.values).all() or value.values.empty:
+      if not np.isfinite(value.values).all() or value.values.empty:
         continue
       checked += 1
       expected = value.text(len(mean[1]), factor, "+" if is_difference else "")

@@ -1,6 +1,6 @@
 """How often intervals hold the true value of a metric, or the true difference of two models.
 
-Run: python -m experiments.coverage [WORD ...]   (words choose metrics by name; all by default)
+Run: python -m experiments.coverage
 
 Each simulation draws a sample from data whose posterior is known (estimators/posteriors.py), computes the 95% interval
 of a metric and checks whether it holds the value that the metric tends to as N grows. Results are appended to
@@ -25,7 +25,8 @@ from calib_jax import metrics
 from experiments.common import commands, markdown, studies
 from experiments.estimators import dependence, differences, posteriors, simulation
 
-SIZES = (100, 300, 1000, 10_000)
+REPEATS = {100: 500, 300: 500, 1000: 500, 10_000: 200}  # Simulations by the number of examples.
+SIZES = tuple(REPEATS)
 SLOWEST = "smooth (smECE)"  # It is simulated last and less often.
 RESAMPLES = {SLOWEST: 50, "NLL": 1000, "Brier": 1000, "AURC": 500}  # Of each interval; 200 of the other metrics.
 
@@ -68,13 +69,6 @@ MODELS = {
 }
 
 
-def repeats(name: str, size: int) -> int:
-  """The number of simulations."""
-  if name in (SLOWEST, "AURC"):
-    return 300
-  return {100: 500, 300: 500, 1000: 500, 10_000: 200}[size]
-
-
 # Compiled with all optimisations whatever the settings of the tests are, because it runs longer than it compiles.
 @functools.partial(jax.jit, static_argnums=(0, 1), compiler_options={"xla_backend_optimization_level": 3})
 def _intervals(metric: Metric, num_resamples: int, arrays, keys):
@@ -85,26 +79,20 @@ def _intervals(metric: Metric, num_resamples: int, arrays, keys):
   return jax.lax.map(interval, (arrays, keys))
 
 
-def coverage(name: str, size: int, model: str, *, num_repeats: int, num_resamples: int) -> dict[str, float]:
+def coverage(name: str, model: str, size: int) -> list[dict[str, object]]:
   """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width."""
   metric, (posterior, *distortion) = METRICS[name], MODELS[model]
   posterior = posteriors.POSTERIORS[posterior]
+  repeats, resamples = 300 if name in (SLOWEST, "AURC") else REPEATS[size], RESAMPLES.get(name, 200)
   # Every cell has samples of its own: cells of the same samples would be low or high together.
   of_data, of_intervals = jax.random.split(jax.random.key(zlib.crc32(f"{name}, {model}, {size}".encode())))
-  drawn = posteriors.sample(of_data, (num_repeats, size), posterior, *distortion)
-  estimate, low, high = map(np.asarray, _intervals(metric, num_resamples, tuple(drawn[name] for name in metric.inputs),
-                                                   jax.random.split(of_intervals, num_repeats)))
+  drawn = posteriors.sample(of_data, (repeats, size), posterior, *distortion)
+  estimate, low, high = map(np.asarray, _intervals(metric, resamples, tuple(drawn[name] for name in metric.inputs),
+                                                   jax.random.split(of_intervals, repeats)))
   truth = posteriors.truth(posterior, *distortion)[metric.target]
-  return {"truth": truth, "covered": float(np.mean((low <= truth) & (truth <= high))),
-          "above": float(np.mean(low > truth)), "below": float(np.mean(high < truth)),
-          "bias": float(np.mean(estimate) - truth), "width": float(np.mean(high - low))}
-
-
-def row(name: str, model: str, size: int) -> list[dict[str, object]]:
-  """The row of a cell, in a list."""
-  numbers = {"repeats": repeats(name, size), "resamples": RESAMPLES.get(name, 200)}
-  shares = coverage(name, size, model, **{f"num_{key}": number for key, number in numbers.items()})
-  return [numbers | {key: f"{value:.5f}" for key, value in shares.items()}]
+  shares = {"truth": truth, "covered": np.mean((low <= truth) & (truth <= high)), "above": np.mean(low > truth),
+            "below": np.mean(high < truth), "bias": np.mean(estimate) - truth, "width": np.mean(high - low)}
+  return [{"repeats": repeats, "resamples": resamples, **{key: f"{float(x):.5f}" for key, x in shares.items()}}]
 
 
 def table(rows: pd.DataFrame) -> str:
@@ -116,7 +104,7 @@ def table(rows: pd.DataFrame) -> str:
 
 
 CELLS = sorted(itertools.product(METRICS, MODELS, SIZES), key=lambda cell: (cell[0] == SLOWEST, cell[2]))
-STUDY = studies.Study("coverage", ("metric", "model", "size"), tuple(CELLS), row, table)
+STUDY = studies.Study("coverage", ("metric", "model", "size"), tuple(CELLS), coverage, table)
 
 
 def tables() -> str:
@@ -126,13 +114,9 @@ def tables() -> str:
 
 def main() -> None:
   """Simulates what has no row yet, and writes the table."""
-  parser = commands.parser(__spec__.name, __doc__)
-  parser.add_argument("words", nargs="*", help="only metrics whose names hold one of these")
-  words = parser.parse_args().words
-  STUDY._replace(cells=tuple(x for x in CELLS if not words or any(word in x[0] for word in words))).run()
-  if not words:
-    dependence.STUDY.run()
-    differences.STUDY.run()
+  commands.parser(__spec__.name, __doc__).parse_args()
+  for study in (STUDY, dependence.STUDY, differences.STUDY):
+    study.run()
   studies.write("coverage.md", "experiments.coverage", tables())
 
 

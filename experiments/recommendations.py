@@ -14,7 +14,6 @@ their members together, are not ranked with single networks: the table shows the
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from experiments.common import commands, comparison, markdown, ranking, rows, studies
@@ -45,27 +44,19 @@ NEEDS = (Need("the lowest log loss after temperature scaling: NLL", "nll", "TS")
          Need("inputs that will be corrupted, after temperature scaling: NLL on corrupted images", "nll_shifted", "TS"))
 
 
-class Place(NamedTuple):
-  """The mean of a method over the seeds of a set, its rank from 1, and whether it is told apart from the lowest."""
+def places(table_rows: pd.DataFrame, need: Need, methods: set[str]) -> pd.DataFrame:
+  """Returns the mean of each method over the seeds of a set, its rank from 1, and whether it is above the lowest.
 
-  mean: float
-  rank: int
-  is_worse: bool
-
-
-
-
-def places(table_rows: pd.DataFrame, need: Need, methods: set[str]) -> dict[str, Place]:
-  """Returns the place of each method on a set; methods that diverged, or lose accuracy that has to stay, have none."""
+  Methods that diverged, or lose accuracy that has to stay, have no row.
+  """
   values = {name: x for name, x in ranking.of_methods(table_rows, need.column, need.calibrator).items()
             if name in methods and x.is_finite}
-  means = {name: x.mean for name, x in values.items()}
   if need.keeps_accuracy:
     accuracy = ranking.means(table_rows, "accuracy", "none")
-    means = {name: mean for name, mean in means.items() if accuracy[name] > accuracy[BASELINE] - MOST_LOST}
-  order = sorted(means, key=means.get)
-  is_worse = ranking.worse_than_first(values, order)
-  return {name: Place(means[name], i + 1, worse) for i, (name, worse) in enumerate(zip(order, is_worse, strict=True))}
+    values = {name: x for name, x in values.items() if accuracy[name] > accuracy[BASELINE] - MOST_LOST}
+  order = sorted(values, key=lambda name: values[name].mean)
+  return pd.DataFrame({"mean": [values[name].mean for name in order], "rank": range(1, len(order) + 1),
+                       "is_worse": ranking.worse_than_first(values, order)}, index=order)
 
 
 def better_than_cross_entropy(tables: Sequence[pd.DataFrame], need: Need, methods: set[str]) -> list[str]:
@@ -78,22 +69,22 @@ def better_than_cross_entropy(tables: Sequence[pd.DataFrame], need: Need, method
     values = ranking.of_methods(table_rows, need.column, need.calibrator)
     changes = {name: comparison.paired(values[name], values[BASELINE]) for name in counts}
     p_values = comparison.holm([x.p_value for x in changes.values()])
-    ranked = places(table_rows, need, methods)  # Without those that lose accuracy that has to stay.
+    ranked = places(table_rows, need, methods).index  # Without those that lose accuracy that has to stay.
     for (name, change), p_value in zip(changes.items(), p_values, strict=True):
       counts[name] += name in ranked and change.mean < 0 and p_value < 1 - comparison.LEVEL
   return [name for name, count in counts.items() if count == len(tables)]
 
 
-def recommended(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
+def recommended(by_set: Mapping[str, pd.DataFrame]) -> list[str]:
   """Returns the methods that are told apart from the lowest on no set, those of the lowest mean rank first."""
-  return [name for name in by_mean_rank(by_set) if all(name in x and not x[name].is_worse for x in by_set.values())]
+  return [name for name in by_mean_rank(by_set)
+          if all(name in x.index and not x.is_worse[name] for x in by_set.values())]
 
 
-def by_mean_rank(by_set: Mapping[str, Mapping[str, Place]]) -> list[str]:
+def by_mean_rank(by_set: Mapping[str, pd.DataFrame]) -> list[str]:
   """Returns the methods in the order of their mean rank; one without a place on a set ranks behind all others there."""
-  methods = dict.fromkeys(name for of_set in by_set.values() for name in of_set)
-  return sorted(methods, key=lambda name: np.mean([x[name].rank if name in x else len(methods)
-                                                   for x in by_set.values()]))
+  ranks = pd.concat([x["rank"] for x in by_set.values()], axis=1, sort=False)
+  return [*ranks.fillna(len(ranks)).mean(axis=1).sort_values(kind="stable").index]
 
 
 def table() -> str:
@@ -120,21 +111,22 @@ def table() -> str:
     for want, remark, name, of_set in shown:
       times = sorted({", ".join(page.cost(name, chosen[name])) for chosen in fields})
       lines.append([want, f"{remark}{name}", " or ".join(times),
-                    *(_cell(x.get(name), need.column, len(x), text in deciding) for text, x in of_set.items())])
+                    *(_cell(x, name, need.column, text in deciding) for text, x in of_set.items())])
     if need.keeps_accuracy:  # Nothing is fitted afterwards, so that the rank as trained on other inputs matters.
       shifted = [places(x, Need("", "nll_shifted", "none"), single) for x in by_set.values()]
-      warning = "; ".join(f"{name} {', '.join(str(x[name].rank) for x in shifted)}" for name in best[:SHOWN])
+      warning = "; ".join(f"{name} {', '.join(str(x['rank'][name]) for x in shifted)}" for name in best[:SHOWN])
   return markdown.filled(
     "recommendations.md.jinja", number=len(single), sets=list(by_set), lines=lines, warning=warning, deciding=deciding,
     others={text: table_rows["seed"].nunique() for text, table_rows in by_set.items() if text not in deciding},
     better=better)
 
 
-def _cell(place: Place | None, column: str, count: int, decides: bool) -> str:
-  if place is None:
+def _cell(places_of_set: pd.DataFrame, name: str, column: str, decides: bool) -> str:
+  if name not in places_of_set.index:
     return "loses accuracy"
+  mean, rank, is_worse = places_of_set.loc[name]
   scale, digits = (1, 3) if column.startswith("nll") else (100, 2)
-  return f"{scale * place.mean:.{digits}f} ({place.rank} of {count}{', worse' if place.is_worse and decides else ''})"
+  return f"{scale * mean:.{digits}f} ({rank} of {len(places_of_set)}{', worse' if is_worse and decides else ''})"
 
 
 def calibrators() -> str:

@@ -1,9 +1,4 @@
-"""The page and the figure of the rows.
-
-The value of an experiment is the mean over its splits. A data set's value is the mean over its experiments, and all
-means and intervals are over data sets: networks that were tested on the same images, and classifiers that were trained
-on the same examples, are not independent.
-"""
+"""The page and the figure of the rows: means over splits, then over experiments of a data set, then over data sets."""
 
 import itertools
 import pathlib

@@ -1,7 +1,6 @@
 """Ranks the methods of an experiment: win rates, mean ranks, which are above the lowest, and the Pareto front."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,18 +31,6 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
   return rows[[pair not in out for pair in zip(rows["task"], rows["method"], strict=True)]]
 
 
-class Ranks(NamedTuple):
-  """How methods compare on the same seeds.
-
-  Attributes:
-    mean: ``[M]``, the mean rank over seeds; 1 is the best.
-    wins: ``[M]``, the share of pairs of another method and a seed in which the method is better; a tie counts half.
-  """
-
-  mean: np.ndarray
-  wins: np.ndarray
-
-
 def table(by_name: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], np.ndarray]:
   """Returns the names and the values ``[S, M]`` of methods, on the seeds that all of them have.
 
@@ -58,12 +45,15 @@ def table(by_name: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], 
   return names, np.array([[by_name[name][seed] for name in names] for seed in seeds])
 
 
-def ranks(values: np.ndarray) -> Ranks:
-  """Ranks methods by values ``[S, M]``, of which lower is better."""
-  by_seed = stats.rankdata(values, axis=1)
+def mean_ranks(values: np.ndarray) -> np.ndarray:
+  """Returns the mean ranks ``[M]`` of methods over seeds, from 1, by values ``[S, M]`` of which lower is better."""
+  return stats.rankdata(values, axis=1).mean(0)
+
+
+def wins(values: np.ndarray) -> np.ndarray:
+  """Returns the share ``[M]`` of pairs of another method and a seed in which each is better; a tie counts half."""
   number = values.shape[1]
-  wins = ((number - by_seed) / max(number - 1, 1)).mean(0)  # The share of the M - 1 others that have a higher value.
-  return Ranks(by_seed.mean(0), wins)
+  return (number - mean_ranks(values)) / max(number - 1, 1)
 
 
 def worse_than_first(values: Mapping[str, Mapping[str, float]], order: Sequence[str]) -> list[bool]:
@@ -85,15 +75,6 @@ def of_methods(rows: pd.DataFrame, column: str, calibrator: str) -> dict[str, co
 def means(rows: pd.DataFrame, column: str, calibrator: str) -> dict[str, float]:
   """Returns the mean over seeds of a column by method, after one calibrator."""
   return {method: by_seed.mean for method, by_seed in of_methods(rows, column, calibrator).items()}
-
-
-def of_calibrators(rows: pd.DataFrame, column: str) -> dict[str, comparison.BySeed]:
-  """Returns the values of a column by calibrator, and by method and seed."""
-  by_calibrator: dict[str, comparison.BySeed] = {}
-  for (_, method, calibrator), by_seed in comparison.values(rows, column).items():
-    of_calibrator = by_calibrator.setdefault(calibrator, comparison.BySeed())
-    of_calibrator.update({f"{method}, {seed}": value for seed, value in by_seed.items()})
-  return by_calibrator
 
 
 def pareto(accuracy: Sequence[float], error: Sequence[float]) -> list[bool]:

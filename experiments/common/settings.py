@@ -6,6 +6,7 @@ import hashlib
 import json
 import pathlib
 
+from flax import traverse_util
 import jax
 from ml_collections import ConfigDict
 
@@ -45,14 +46,8 @@ def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
   return copy
 
 
-def flat(fields: Mapping[str, object]) -> dict[str, object]:
-  """Returns fields by full name, those of sections too.
-
-  >>> flat({"loss.primary": {"name": "focal", "gamma": 1.0}, "loss.weight": 0.3})
-  {'loss.primary.name': 'focal', 'loss.primary.gamma': 1.0, 'loss.weight': 0.3}
-  """
-  return {".".join(filter(None, (key, inner))): x for key, value in fields.items() for inner, x in (
-    flat(value).items() if isinstance(value, Mapping) else [("", value)])}
+# Takes fields, and returns them by full name, those of sections too: "loss.primary.name" of "loss.primary".
+flat = functools.partial(traverse_util.flatten_dict, sep=".")
 
 
 def digest(config: ConfigDict) -> str:

@@ -8,16 +8,6 @@ at once, as Zhou et al. 2025 tune κ, ν and γ, and chooses by the same rule. W
 setting is the first or the last that was tried, the next one of its ladder (``LADDERS``) is tried too: so the best lies
 between two others, unless the ladder ends. Test splits are not looked at.
 
-For example::
-
-  config = run_config.load("configs/digits_savuc.py", [])
-  result = tuning.tuned(config, tuning.search_space(config.loss.secondary), one_at_a_time=True,
-                        path=pathlib.Path("trials.csv"))
-  result.chosen   # {"loss.secondary.threshold": 0.5, "loss.secondary.temperature": 1.0, ...}
-  result.config   # the config with these values
-  result.tried    # {"loss.secondary.threshold": [0.1, 0.3, 0.5, ...], ...}
-  result.trials   # everything that was tried, with its validation accuracy and ECE
-
 Every model of a config's seeds counts, so ``settings.changed(config, {"num_seeds": 10})`` makes the choice less noisy.
 The trials that the file ``path`` holds are not trained again.
 """
@@ -124,7 +114,7 @@ def best(trials: Sequence[Trial], most_lost: float = MOST_LOST) -> Trial:
 
 
 def tuned(config: ConfigDict, search: Mapping[str, Iterable], *, one_at_a_time: bool, path: pathlib.Path | None = None,
-          validate: Callable[[ConfigDict], tuple[float, float]] | None = None, most_lost: float = MOST_LOST,
+          validate: Callable[[ConfigDict], tuple[float, float]] | None = None,
           ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
   """Tunes one field after another, each with the best values of those before, or tries all combinations.
 
@@ -134,7 +124,6 @@ def tuned(config: ConfigDict, search: Mapping[str, Iterable], *, one_at_a_time: 
     one_at_a_time: whether one field is tuned after another.
     path: a ``.csv`` file to keep trials in; None to keep none. What it holds is not trained again.
     validate: ``config -> (accuracy, ECE)``; None for those of the validation splits of the config's seeds.
-    most_lost: the accuracy that a setting may give up to the most accurate one.
     ladders: further values by field, from the smallest on, for where the best one is the first or the last.
     say: is called with a line for each trial.
 
@@ -165,8 +154,8 @@ def tuned(config: ConfigDict, search: Mapping[str, Iterable], *, one_at_a_time: 
             rows.append(path, [saved[name]])
         trials.append(trial := Trial(dict(fields), float(saved[name]["accuracy"]), float(saved[name]["ece"])))
         say(f"{_text(fields)}: accuracy {100 * trial.accuracy:.2f}%, ECE {100 * trial.ece:.2f}%")
-      tried = beyond(trials, best(trials, most_lost).fields, {key: ladders.get(key, ()) for key in keys})
-    chosen, every_trial = best(trials, most_lost).fields, every_trial + trials
+      tried = beyond(trials, best(trials).fields, {key: ladders.get(key, ()) for key in keys})
+    chosen, every_trial = best(trials).fields, every_trial + trials
     if one_at_a_time:
       say(f"{keys[0]} = {chosen[keys[0]]} is the best.")
   return Tuned(settings.changed(config, chosen), chosen, every_trial)

@@ -121,11 +121,7 @@ def _classwise(probs: np.ndarray, posterior: np.ndarray) -> float:
   return float(abs(np.bincount(bins, probs - posterior, 15)).sum() / len(probs))
 
 
-def simulate(estimator, size: int, sharpness: float, repeats: int = REPEATS, seed: int = 0) -> np.ndarray:
+@functools.partial(jax.jit, static_argnames=("estimator", "size", "sharpness", "repeats"))
+def simulate(estimator, size: int, sharpness: float, repeats: int = REPEATS) -> jax.Array:
   """The estimate of each of ``repeats`` samples of ``size``."""
-  return np.asarray(_estimates(estimator, jax.random.key(seed), repeats, size, sharpness))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 2, 3))
-def _estimates(estimator, key, repeats: int, size: int, sharpness):
-  return jax.lax.map(lambda pair: estimator(*pair), sample(key, (repeats, size), sharpness))
+  return jax.lax.map(lambda pair: estimator(*pair), sample(jax.random.key(0), (repeats, size), sharpness))

@@ -19,17 +19,16 @@ def sizes(rows: pd.DataFrame) -> dict[str, tuple[str, int]]:
 def by_size(rows: pd.DataFrame) -> dict[str, dict[str, comparison.BySeed]]:
   """Returns the NLL by calibrator, by the number n of examples that it is fitted to, and by seed.
 
-  It is the mean over the methods that neither diverged nor collapsed. The numbers ascend; the last is "all".
+  It is the mean over the methods that have all seeds and neither diverged nor collapsed. The numbers ascend; the last
+  is "all".
   """
   rows = ranking.trained(rows)
   fewer, by_label = sizes(rows), {}
+  nll = rows.astype({"nll": float}).pivot(index="seed", columns=["calibrator", "method"], values="nll")
   labels = {**fewer, **{label: (label, 0) for label, _ in fewer.values()}}
   for label, (calibrator, n) in sorted(labels.items(), key=lambda item: item[1][1] or np.inf):
-    by_method = ranking.of_methods(rows, "nll", label)
-    names, values = ranking.table(by_method)
-    seeds = [seed for seed in by_method[names[0]] if all(seed in by_seed for by_seed in by_method.values())]
-    by_label.setdefault(calibrator, {})[str(n or "all")] = comparison.BySeed(
-      zip(seeds, values.mean(axis=1).tolist(), strict=True))
+    means = nll[label].dropna(axis=1).mean(axis=1)
+    by_label.setdefault(calibrator, {})[str(n or "all")] = comparison.BySeed(means)
   return by_label
 
 

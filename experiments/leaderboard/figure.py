@@ -45,7 +45,7 @@ def _colour(name: str) -> str:
 def _ranks(panels, rows: pd.DataFrame, order: Sequence[str]) -> None:
   before, after = (ranking.means(rows, "nll", calibrator) for calibrator in ("none", "TS"))
   names, values = ranking.table(ranking.of_methods(rows, "nll", "none"))
-  ranks = ranking.ranks(values)
+  ranks = dict(zip(names, ranking.mean_ranks(values), strict=True))
   left, middle, right = panels
   low, high = np.quantile([before[name] for name in order], (0.25, 0.75))
   most = high + 3 * (high - low)  # What lies beyond is drawn at the edge, with its number.
@@ -54,8 +54,7 @@ def _ranks(panels, rows: pd.DataFrame, order: Sequence[str]) -> None:
     if before[name] > most:
       beyond = " and ".join(f"{means[name]:.2f}" for means in (before, after) if means[name] > most)
       left.annotate(f"{beyond} →", (most, place), (4, 0), textcoords="offset points", fontsize=6, va="center")
-    rank = ranks.mean[names.index(name)]
-    middle.plot(rank, place, "o", color=style.INK, ms=3.5)
+    middle.plot(ranks[name], place, "o", color=style.INK, ms=3.5)
   for means, colour, label in ((before, style.COLOURS[0], "as trained"), (after, style.COLOURS[2], "after TS")):
     left.plot([min(means[name], most) for name in order], range(len(order)), "o", color=colour, ms=3.5, label=label)
   errors = conditions.by_convention(rows, "none")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import json
 import pathlib
 
-import numpy as np
 import pandas as pd
 
 from calib_jax import evaluation
@@ -73,8 +72,8 @@ def _methods(rows: pd.DataFrame, costs_of: Costs) -> dict[str, object]:
   """The cells of the table of methods, their ranks, and what diverged."""
   nll, by_error = (ranking.of_methods(rows, column, "none") for column in ("nll", CRITERION))
   names, values = ranking.table(nll)
-  ranks = ranking.ranks(values)
-  error_ranks = ranking.ranks(np.array([[by_error[name][seed] for name in names] for seed in by_error[names[0]]]))
+  wins, ranks = ranking.wins(values), ranking.mean_ranks(values)
+  by_ece = ranking.mean_ranks(pd.DataFrame(by_error)[[*names]].to_numpy())
   columns = {column: ranking.of_methods(rows, column, "none") for column in ("accuracy", "brier", "ece", "floor")}
   after = ranking.of_methods(rows, "nll", "TS")
   chosen, at_edge = comparison.chosen(rows), claims.methods_at_edge(rows, SEARCHES)
@@ -86,7 +85,7 @@ def _methods(rows: pd.DataFrame, costs_of: Costs) -> dict[str, object]:
     cells.append([name + ("*" if on_front[name] else ""),
                   comparison.settings(chosen[name]) + (EDGE if name in at_edge else ""), accuracy, _change(nll, name),
                   _change(columns["brier"], name), ece, floor.split(" ")[0], _change(after, name),
-                  f"{100 * ranks.wins[i]:.0f}", f"{ranks.mean[i]:.1f}", f"{error_ranks.mean[i]:.1f}", *costs_of[name]])
+                  f"{100 * wins[i]:.0f}", f"{ranks[i]:.1f}", f"{by_ece[i]:.1f}", *costs_of[name]])
   order = sorted(names, key=lambda name: nll[name].mean)
   return {"methods": cells, "lowest": order[0],
           "not_above": sum(not is_worse for is_worse in ranking.worse_than_first(nll, order)) - 1,
@@ -102,19 +101,15 @@ def _change(by_name: Mapping[str, comparison.BySeed], name: str) -> str:
 
 
 def _calibrators(rows: pd.DataFrame) -> list[list[str]]:
-  columns = {column: ranking.of_calibrators(rows, column) for column in ("nll", "brier", "ece", "accuracy")}
-  names, values = ranking.table(columns["nll"])
-  ranks = ranking.ranks(values)
-  cells = []
-  for name in sorted(names, key=lambda name: columns["nll"][name].mean):
-    # By method and seed, where no calibration has them too.
-    change = pd.DataFrame({column: pd.Series(by_name[name]) - pd.Series(by_name["none"])
-                           for column, by_name in columns.items()}).dropna()
-    means = change["nll"].groupby(change.index.str.rpartition(", ").get_level_values(0)).mean()
-    cells.append([name, f"{change['nll'].mean():+.4f}", f"{means.min():+.3f} to {means.max():+.3f}",
-                  f"{change['brier'].mean():+.4f}", f"{100 * columns['ece'][name].mean:.2f}",
-                  f"{100 * change['accuracy'].mean():+.2f}", f"{100 * ranks.wins[names.index(name)]:.0f}"])
-  return cells
+  columns = ["nll", "brier", "ece", "accuracy"]
+  table = rows.pivot(index=["method", "seed"], columns="calibrator", values=columns).astype(float)
+  change = {column: table[column].sub(table[column]["none"], axis=0) for column in columns}
+  means, nll = change["nll"].groupby(level="method").mean(), table["nll"].dropna(axis=1)
+  wins = pd.Series(ranking.wins(nll.to_numpy()), nll.columns)
+  return [[name, f"{change['nll'][name].mean():+.4f}", f"{means[name].min():+.3f} to {means[name].max():+.3f}",
+           f"{change['brier'][name].mean():+.4f}", f"{100 * table['ece'][name].mean():.2f}",
+           f"{100 * change['accuracy'][name].mean():+.2f}", f"{100 * wins[name]:.0f}"]
+          for name in nll.mean().sort_values().index]
 
 
 def _beyond(rows: pd.DataFrame, costs_of: Costs) -> list[list[str]]:
@@ -143,14 +138,6 @@ def _beyond(rows: pd.DataFrame, costs_of: Costs) -> list[list[str]]:
   for row, p_value in zip(cells, comparison.holm(p_values), strict=True):
     row.insert(-1, comparison.p_text(p_value))
   return cells
-
-
-def summary(rows: pd.DataFrame, name: str) -> str:
-  """Returns the row of experiments/README.md; ``name`` is that of the files."""
-  of, network = scales.described(name.removeprefix("leaderboard_")), name.rpartition("_")[2]
-  return (f"| every training method and calibrator, ranked, and the claims of five papers judged: {of} | `python -m "
-          f"experiments.leaderboard --data=IMAGES.npz --network={network}` ([{rows['method'].nunique()} of "
-          f"{len(RECIPES)} methods, {rows['seed'].nunique()} seeds](results/{name}.md)) |")
 
 
 def top(rows: pd.DataFrame, most: int = 5) -> str:

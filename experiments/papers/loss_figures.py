@@ -43,9 +43,7 @@ def soft_threshold(entropy: np.ndarray, threshold: float, temperature: float) ->
   >>> soft_threshold(np.array([0.0, 0.25, 0.5, 1.0]), 0.25, 1.0)
   array([0.  , 0.5 , 0.75, 1.  ])
   """
-  with np.errstate(divide="ignore"):
-    odds = (np.log(entropy) - np.log1p(-entropy) - np.log(threshold / (1 - threshold))) / temperature
-  return special.expit(odds).round(6)
+  return special.expit((special.logit(entropy) - special.logit(threshold)) / temperature).round(6)
 
 
 def smoothed_distribution(scores: np.ndarray, at: np.ndarray, smoothing: float, num_bins: int = 64) -> np.ndarray:

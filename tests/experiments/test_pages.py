@@ -62,8 +62,8 @@ def test_a_page_and_its_latex_are_made_from_the_rows(stem):
   assert report.page(experiment, table, stem) == _committed(stem)
   shown = table[table["calibrator"].isin(experiment.shown or table["calibrator"])]
   assert comparison.latex(shown, experiment.columns, experiment.cost) == _committed(stem, ".tex")
-  is_board = experiment is leaderboard.EXPERIMENT
-  assert (leaderboard_page.summary(table, stem) if is_board else f"(results/{stem}.md)") in README
+  size = f"{table['method'].nunique()} of {len(leaderboard_page.RECIPES)} methods, {table['seed'].nunique()} seeds"
+  assert f"{f'[{size}]' if experiment is leaderboard.EXPERIMENT else ''}(results/{stem}.md)" in README
 
 
 @pytest.mark.parametrize(("stem", "option"), [
@@ -81,8 +81,18 @@ def test_the_committed_rows_are_still_those_of_their_configs(stem, option):
 def test_a_page_without_a_declaration_is_made_from_its_rows(stem):
   table = rows.frame(RESULTS / f"{stem}.csv")
   assert MADE_BY[stem](table) == _committed(stem)
-  summaries = {"classwise_loss_scaling_table2": table2.summary, "focal_temperature_theory": theory.summary}
-  assert stem not in summaries or summaries[stem](table) in README
+
+
+def test_published_numbers_stand_beside_ours_in_the_page_of_experiments():
+  table = rows.frame(RESULTS / "classwise_loss_scaling_table2.csv").query("fit == 'optimum'")
+  means = table.groupby(["calibrator", "objective"])[["published_ece", "ece"]].mean()
+  numbers = ["TS {:.2f}, TS + CLS {:.2f}, CTS + CLS {:.2f}".format(*means[column][[
+    ("TS", "base"), ("TS", "CLS"), ("CTS", "CLS")]]) for column in means]
+  assert f"{' | '.join(numbers)}; [all cells](results/classwise_loss_scaling_table2.md)" in README
+  table = rows.frame(RESULTS / "focal_temperature_theory.csv")
+  published, ours = (", ".join("{} gamma + {}".format(*x) for x in lines) for lines in (
+    theory.PUBLISHED.values(), [[f"{x:.2f}" for x in theory.line(table, k, 7)] for k in theory.PUBLISHED]))
+  assert f"| {published} | {ours}; [bounds, errors, figures](results/focal_temperature_theory.md)" in README
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("classifier_level_*.md")), ids=lambda path: path.stem)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import pandas as pd
 
-from calib_jax import calibrators, losses
+from calib_jax import losses
 from calib_jax.reports import style
 from experiments.common import markdown, rows, studies
 from experiments.common.figures import png
@@ -46,9 +46,7 @@ def measured(log_probs: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
 def point(network: str, calibrator: str, objective: str) -> list[rows.Row]:
   """Returns the row of a network and a calibrator."""
   validation, test = (table2.split(network, part) for part in ("validation", "test"))
-  used, params = calibrators.get("identity"), {}
-  if calibrator != "none":
-    used, params = fits.converged(calibrator, objective, *validation)
+  used, params = fits.converged(calibrator, objective, *validation)
   values = measured(used.apply(params, validation[0]), validation[1])
   error = table2.ece(*table2.top_of(used.apply(params, test[0]), test[1]))
   return [{"ece": f"{float(error):.4f}", **{name: f"{float(values[name]):.5f}" for name in LOSSES}}]

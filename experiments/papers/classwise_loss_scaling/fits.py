@@ -46,6 +46,8 @@ STEPPED = {"TS": (BASES["TS"], ("temperature",)), "PTS": (BASES["TS"], ("tempera
 
 def converged(calibrator: str, objective: str, logits: Array, labels: Array) -> tuple[calibrators.Calibrator, dict]:
   """The calibrator, and its params at the optimum of the objective, which say whether it is one (``converged``)."""
+  if calibrator == "none":
+    return calibrators.get("identity"), {}
   base = BASES[calibrator]
   if objective == "CLS":
     return SCALED[calibrator], SCALED[calibrator].fit(logits, labels)

@@ -1,12 +1,12 @@
 """Table 2 of Jung et al. 2023, the CIFAR-10-LT half, from its authors' own logits.
 
-Run: python -m experiments.papers.classwise_loss_scaling.table2 [--workdir=experiments/results] [--fits optimum]
+Run: python -m experiments.papers.classwise_loss_scaling.table2 [--workdir=experiments/results]
 
 TS, ETS, PTS and CTS are fitted with each objective of the paper, to the optimum by the project's calibrators and by the
 steps that the paper took (fits.py), and with a class-balanced NLL, which the paper lacks. The results are appended to
 `classwise_loss_scaling_table2.csv`, and what it already holds is skipped; the table is written beside it (`.md`). The
-optima come first, and all take some minutes. `--fits optimum` leaves the paper's steps out. The published values are
-those of page 8 of the paper (ICML 2023, PMLR 202).
+optima come first, and all take some minutes. The published values are those of page 8 of the paper (ICML 2023, PMLR
+202).
 """
 
 import functools
@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from calib_jax import calibrators, metrics
+from calib_jax import metrics
 from calib_jax._system.files import read_npz
-from experiments.common import commands, markdown, rows, studies
+from experiments.common import markdown, rows, studies
 from experiments.papers.classwise_loss_scaling import fits
 
 DATA = pathlib.Path(__file__).parent / "data"
@@ -77,9 +77,7 @@ def split(network: str, part: str) -> tuple[np.ndarray, np.ndarray]:
 def run(network: str, calibrator: str, objective: str, fit: str) -> list[rows.Row]:
   """Fits on the validation split and returns the row of the test split."""
   logits, labels = split(network, "validation")
-  if calibrator == "none":
-    used, params = calibrators.get("identity"), {}
-  elif fit == "optimum":
+  if fit == "optimum":
     used, params = fits.converged(calibrator, objective, logits, labels)
   else:
     num_rates = 2 if fit == "two rates" else 3
@@ -124,23 +122,7 @@ def page(results: pd.DataFrame) -> str:
     balanced=balanced_shares(results[results["fit"] == "optimum"]))
 
 
-def summary(results: pd.DataFrame) -> str:
-  """Returns the row of experiments/README.md: mean ECE over the networks, published and at our optimum."""
-  optima = results[results["fit"] == "optimum"].groupby(["calibrator", "objective"])[["published_ece", "ece"]].mean()
-  theirs, ours = ("TS {:.2f}, TS + CLS {:.2f}, CTS + CLS {:.2f}".format(*optima.loc[
-    [("TS", "base"), ("TS", "CLS"), ("CTS", "CLS")], column]) for column in optima)
-  return ("| Jung et al. 2023, Table 2, CIFAR-10-LT: mean ECE in percent over four networks | "
-          f"`python -m experiments.papers.classwise_loss_scaling.table2` | {theirs} | "
-          f"{ours}; [all cells](results/classwise_loss_scaling_table2.md) |")
-
-
-def main(arguments=None) -> None:
-  """Fits what has no row yet, and writes the table."""
-  parser = commands.parser(__spec__.name, __doc__, results=True)
-  parser.add_argument("--fits", nargs="+", choices=FITS, default=FITS, help="which fits to make; all by default")
-  options = parser.parse_args(arguments)
-  studies.Study(NAME, NAMED, [job for job in jobs() if job[3] in options.fits], run, page, options.workdir).publish()
-
+STUDY = studies.Study(NAME, NAMED, tuple(jobs()), run, page)
 
 if __name__ == "__main__":
-  main()
+  studies.main(__spec__.name, __doc__, STUDY)

@@ -23,6 +23,13 @@ CORNERS = np.array([[0, 0], [1, 0], [0.5, 3**0.5 / 2]])
 PLAIN = {"rc": {}, "dpi": 120}
 
 
+def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
+  """Draws all figures, beside the path."""
+  two_classes(results, path.with_stem(f"{path.stem}_two"))
+  three_classes(results, path.with_stem(f"{path.stem}_three"))
+  risk(path.with_stem(f"{path.stem}_risk"))
+
+
 def two_classes(results: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the proper part of the focal loss, the map, its closest temperatures and the bounds on 1/T."""
   with png(path, 11, 6.4, **PLAIN) as figure:

@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from calib_jax._system.files import write_text
 from calib_jax.focal_map import log_focal_map
 from experiments.common import commands, markdown, rows
 from experiments.common.studies import Study
 
 Array = jax.Array
+NAME = "focal_temperature_theory"
 GAMMAS = tuple(i / 4 for i in range(41))
 RANGES = (5, 7, 10)  # Lines are fitted to γ from 0 to these: the paper does not say which γ its lines are fitted to.
 PUBLISHED = {2: (0.95, 0.85), 3: (0.64, 0.91), 4: (0.47, 0.85)}  # Slope and intercept, pages 3 to 5.
@@ -98,6 +98,12 @@ def difference(logits: Array, gamma: float, inverse: float) -> Array:
   return jnp.max(jnp.abs(jax.nn.softmax(inverse * logits) - jnp.exp(log_focal_map(logits, gamma))))
 
 
+def fitted_line(logits: Array, gammas: np.ndarray) -> tuple[float, float, float]:
+  """Returns the slope and the intercept of the line of 1/T on γ over a set of points, and the largest error."""
+  inverse, error = np.array([closest(logits, float(gamma)) for gamma in gammas]).T
+  return *np.polyfit(gammas, inverse, 1), error.max()
+
+
 def line_row(kind: str, size: float) -> list[rows.Row]:
   """Returns what tells where the published line of four classes comes from, over a set of ``POINTS``.
 
@@ -105,23 +111,18 @@ def line_row(kind: str, size: float) -> list[rows.Row]:
   for the closest T and for the published line.
   """
   logits, (slope, intercept) = points(kind, size), PUBLISHED[4]
-  gammas = np.arange(2, 10.5, 0.5)
-  fitted = np.polyfit(gammas, [float(closest(logits, float(gamma))[0]) for gamma in gammas], 1)
-  row = {"slope": f"{fitted[0]:.3f}", "intercept": f"{fitted[1]:.3f}"}
+  values = dict(zip(("slope", "intercept"), fitted_line(logits, np.arange(2, 10.5, 0.5)), strict=False))
   for gamma in LINE_GAMMAS:
-    row |= {f"closest_{gamma:g}": f"{float(closest(logits, gamma)[1]):.3f}",
-            f"published_{gamma:g}": f"{float(difference(logits, gamma, slope * gamma + intercept)):.3f}"}
-  return [row]
+    values |= {f"closest_{gamma:g}": closest(logits, gamma)[1],
+               f"published_{gamma:g}": difference(logits, gamma, slope * gamma + intercept)}
+  return [{name: f"{float(value):.3f}" for name, value in values.items()}]
 
 
 def points_row(kind: str, size: float) -> list[rows.Row]:
   """Returns the line of 1/T on γ up to 7 and the largest error for four classes, over a set of ``POINTS``."""
   logits = points(kind, size)
-  gammas = np.arange(0, 7.5, 0.5)
-  inverse, error = np.array([closest(logits, float(gamma)) for gamma in gammas]).T
-  slope, intercept = np.polyfit(gammas, inverse, 1)
-  return [{"number": str(len(logits)), "slope": f"{slope:.3f}", "intercept": f"{intercept:.3f}",
-           "error": f"{error.max():.3f}"}]
+  values = zip(("slope", "intercept", "error"), fitted_line(logits, np.arange(0, 7.5, 0.5)), strict=True)
+  return [{"number": str(len(logits)), **{name: f"{value:.3f}" for name, value in values}}]
 
 
 def proposition_3(gamma: float) -> tuple[float, float]:
@@ -191,33 +192,17 @@ def page(results: pd.DataFrame, over_points: pd.DataFrame, line_rows: pd.DataFra
     bounds=of_two[of_two["gamma"].isin(SHOWN)])
 
 
-def summary(results: pd.DataFrame) -> str:
-  """Returns the row of experiments/README.md: the lines of 1/T on gamma, published and ours for gamma up to 7."""
-  published = ", ".join(f"{slope} gamma + {intercept}" for slope, intercept in PUBLISHED.values())
-  ours = ", ".join("{:.2f} gamma + {:.2f}".format(*line(results, num_classes, 7)) for num_classes in PUBLISHED)
-  return ("| Komisarenko & Kull 2024, Figures 1-7: 1/T on gamma for two, three, four classes | "
-          f"`python -m experiments.papers.focal_temperature.theory` | {published} | "
-          f"{ours}; [bounds, errors, figures](results/focal_temperature_theory.md) |")
-
-
 def main(arguments=None) -> None:
   """Computes what has no row yet, and writes the page and the figures."""
   from experiments.papers.focal_temperature import figures
 
-  options = commands.parser(__spec__.name, __doc__, results=True).parse_args(arguments)
-  studies = [Study(f"focal_temperature_theory{end}", key, cells, measured, page, options.workdir)
-             for end, key, cells, measured in (
-               ("", ("num_classes", "gamma"), tuple(itertools.product(PUBLISHED, GAMMAS)), row),
-               ("_points", ("kind", "size"), POINTS, points_row), ("_lines", ("kind", "size"), POINTS, line_row))]
-  for study in studies:
+  folder = commands.parser(__spec__.name, __doc__, results=True).parse_args(arguments).workdir
+  others = [Study(f"{NAME}_{end}", ("kind", "size"), POINTS, measured, str, folder)
+            for end, measured in (("points", points_row), ("lines", line_row))]
+  for study in others:
     study.run()
-  path, *others = (study.path for study in studies)
-  table = rows.frame(path)
-  write_text(path.with_suffix(".md"), page(table, *map(rows.texts, others)))
-  figures.two_classes(table, path.with_name(path.stem + "_two.png"))
-  figures.three_classes(table, path.with_name(path.stem + "_three.png"))
-  figures.risk(path.with_name(path.stem + "_risk.png"))
-  print(f"{path.with_suffix('.md')} holds the results.")
+  Study(NAME, ("num_classes", "gamma"), tuple(itertools.product(PUBLISHED, GAMMAS)), row,
+        lambda table: page(table, *(rows.texts(study.path) for study in others)), folder, figures.draw).publish()
 
 
 if __name__ == "__main__":

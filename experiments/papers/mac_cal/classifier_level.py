@@ -117,6 +117,15 @@ def of_features(config, variables, splits: list[data.Splits]) -> list[data.Split
   return feature_splits
 
 
+def first_stage(options, splits: list[data.Splits], name: str = "vanilla"
+                ) -> tuple[dict, Trained, list[data.Splits]]:
+  """Trains a first stage; returns its variables, what it says, and splits that hold its features."""
+  network, together = MODELS[options.model]
+  config = configured(options, *network, *FIRST[name])
+  variables, trained = train(config, splits, together, name)
+  return variables, trained, of_features(config, variables, splits)
+
+
 @jax.jit
 def _scores(log_probs, labels):
   probs = jnp.exp(log_probs)
@@ -193,14 +202,12 @@ def main(arguments=None) -> None:
   done = rows.keys(rows.texts(path), ("first", "second"))
   missing = [s for s in settings() if s not in done and s.first in (options.only or FIRST)
              and (not s.second or s.second in (options.heads or HEADS))][:options.limit]
-  splits, (network, together), cached = load(options), MODELS[options.model], {}
+  splits, cached = load(options), {}
 
   def trained_and_measured(first: str, second: str) -> list[rows.Row]:
     if first not in cached:  # One first stage is kept at a time.
       cached.clear()
-      config = configured(options, *network, *FIRST[first])
-      variables, trained = train(config, splits, together, first)
-      cached[first] = trained, of_features(config, variables, splits)
+      cached[first] = first_stage(options, splits, first)[1:]
     trained, features = cached[first]
     if second:
       _, trained = train(second_config(options, second), features, True, second)

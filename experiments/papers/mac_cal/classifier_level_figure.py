@@ -59,11 +59,9 @@ def main() -> None:
   parser.add_argument("--q", type=pathlib.Path, help="the file of q over epochs")
   parser.add_argument("--output", type=pathlib.Path, default="classifier_level.png")
   options = parser.parse_args()
-  splits, (network, together) = experiment.load(options), experiment.MODELS[options.model]
-  first = experiment.configured(options, *network)
-  variables, before = experiment.train(first, splits, together, "vanilla")
-  second, after = experiment.train(experiment.second_config(options, "MaC-Cal"),
-                                   experiment.of_features(first, variables, splits), True, "MaC-Cal")
+  splits = experiment.load(options)
+  variables, before, features = experiment.first_stage(options, splits)
+  second, after = experiment.train(experiment.second_config(options, "MaC-Cal"), features, True, "MaC-Cal")
   with np.load(options.data, allow_pickle=False) as file:
     names = list(map(str, file["class_names"])) if "class_names" in file else []
   panels = [(title, part.predictions[0]["test"]["logits"], splits[0].test.labels, kernel[0].T)

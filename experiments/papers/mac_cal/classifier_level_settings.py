@@ -3,6 +3,9 @@
 from typing import NamedTuple
 
 from calib_jax import config as run_config
+from configs import mac_cal
+from experiments.common.settings import flat
+from experiments.papers.mac_cal.tables import OTHERS
 
 # The networks, and whether their seeds train in the same steps.
 MODELS = {"mlp": (("model.hidden=(256,256)",), True), "resnet8": (("model.name=resnet8",), False),
@@ -40,20 +43,11 @@ FIRST = {  # Overrides of the first stage, or of the only one, by name.
                         "augmentation.min_difference=0.5", "augmentation.padding=0", "augmentation.flip=false")
      for alpha in MIT_ALPHAS},
 }
-# The losses of Table 3, with the values of configs/mac_cal.py; mixup and MIT are those above with α = 1.
-LOSSES = {
-  "ACLS": ("loss.primary.name=adaptive_conditional_label_smoothing",),
-  "label smoothing": ("loss.primary.label_smoothing=0.05",),
-  "MbLS": ("loss.primary.name=margin_label_smoothing", "loss.primary.margin=6.0", "loss.primary.weight=0.1"),
-  "focal": ("loss.primary.name=focal", "loss.primary.gamma=3.0"),
-  "FLSD": ("loss.primary.name=sample_dependent_focal", "loss.primary.thresholds=(0.2,)",
-           "loss.primary.gammas=(5.0, 3.0)"),
-  "dual focal": ("loss.primary.name=dual_focal", "loss.primary.gamma=5.0", "loss.primary.competitor=strongest_below"),
-  "CPC": ("loss.primary.name=pairwise_constraints", "loss.primary.discrimination_weight=0.1",
-          "loss.primary.exclusion_weight=1.0"),
-  "MMCE": ("loss.secondary.name=mmce", "loss.secondary.weighted=true", "loss.secondary.variant=released",
-           "loss.weight=2.0"),
-}
+# The losses of Table 3 as configs/mac_cal.py has them, for a mean over the 128 images of a batch; mixup and MIT are
+# those above with α = 1.
+LOSSES = {OTHERS[name]: tuple(f"{key}={x / 128 if key == 'loss.weight' else x}" for key, x in flat(fields).items())
+          for name, fields in mac_cal.losses("cifar10", "resnet50").items()
+          if name in mac_cal.FOLLOWED and not name.startswith("mixup")}
 FIRST |= LOSSES
 FIRST |= {f"{name}, 10 epochs": (*FIRST[name], "training.num_epochs=10") for name in SHORT}
 SECOND = {  # Overrides of the second stage by name, in the order of the tables.

@@ -4,11 +4,11 @@ Run: python -m experiments.papers.mac_cal.masks --data=IMAGES.npz [--model=mlp] 
 
 The networks are those of classifier_level.py. "Masked inference" sets a share of the weights of the last layer to 0 at
 prediction, with a new mask for every 100 test images; "masked retraining" fits a new last layer on the frozen features,
-with a new mask in every step, and predicts with all weights, as the first row of Table 5 does. The rows are written to
-`mac_cal_masks_DATA_MODEL.csv`, and a page and the figure beside it. Ten seeds of the MLP take about five minutes.
+with a new mask in every step, and predicts with all weights, as the first row of Table 5 does. The rows are appended to
+`mac_cal_masks_DATA_MODEL.csv`, and a page and the figure are beside it. Ten seeds of the MLP take about five minutes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import pathlib
 
 import jax
@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import metrics
-from calib_jax._system.files import write_text
 from calib_jax.reports import style
-from experiments.common import markdown, rows
+from experiments.common import markdown, studies
 from experiments.common.figures import png
 from experiments.papers.mac_cal import classifier_level as experiment
 
@@ -93,32 +92,25 @@ def draw(results: pd.DataFrame, path: pathlib.Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
   """Trains the networks and the new last layers, and writes the rows, the page and the figure."""
-  parser = experiment.parser(__spec__.name, __doc__)
-  options = parser.parse_args(arguments)
-  splits, (network, together) = experiment.load(options), experiment.MODELS[options.model]
+  options = experiment.parser(__spec__.name, __doc__).parse_args(arguments)
+  splits = experiment.load(options)
   labels = splits[0].test.labels[:len(splits[0].test.labels) // FORWARD * FORWARD]
-  first = experiment.configured(options, *network)
-  variables, _ = experiment.train(first, splits, together, "vanilla")
-  features = experiment.of_features(first, variables, splits)
-  head, results = variables["params"]["head"], []
-  for ratio in RATIOS:
-    for seed, part in enumerate(features):
-      logits = masked_logits(part.test.images[:len(labels), 0, 0], head["kernel"][seed], head["bias"][seed], ratio,
-                             jax.random.key(seed))
-      results.append({"method": METHODS[0], "ratio": f"{ratio:g}", "seed": seed, **measured(logits, labels)})
-  for ratio in RATIOS:
-    second = experiment.second_config(options, "masked retraining", f"head.keep={1 - ratio:g}")
-    _, trained = experiment.train(second, features, True, f"masked retraining, {ratio:g}")
-    results += [{"method": METHODS[1], "ratio": f"{ratio:g}", "seed": seed,
-                 **measured(predictions["test"]["logits"][:len(labels)], labels)}
-                for seed, predictions in enumerate(trained.predictions)]
-    print(f"masked retraining, {ratio:g}", flush=True)
-  path = options.workdir / f"mac_cal_masks_{pathlib.Path(options.data).stem}_{options.model}.csv"
-  rows.write(path, results)
-  table = rows.frame(path)
-  write_text(path.with_suffix(".md"), page(table, experiment.command(options, "masks"), path.stem))
-  draw(table, path.with_suffix(".png"))
-  print(f"{path.with_suffix('.md')} holds the table.")
+  variables, _, features = experiment.first_stage(options, splits)
+  head = variables["params"]["head"]
+
+  def masked(method: str, ratio: str) -> Iterator[dict[str, object]]:
+    if method == METHODS[0]:
+      logits = [masked_logits(part.test.images[:len(labels), 0, 0], head["kernel"][seed], head["bias"][seed],
+                              float(ratio), jax.random.key(seed)) for seed, part in enumerate(features)]
+    else:
+      second = experiment.second_config(options, "masked retraining", f"head.keep={1 - float(ratio):g}")
+      _, trained = experiment.train(second, features, True, f"{method}, {ratio}")
+      logits = [of_seed["test"]["logits"][:len(labels)] for of_seed in trained.predictions]
+    yield from ({"seed": seed, **measured(x, labels)} for seed, x in enumerate(logits))
+
+  stem = f"mac_cal_masks_{pathlib.Path(options.data).stem}_{options.model}"
+  studies.Study(stem, ("method", "ratio"), [(method, f"{ratio:g}") for method in METHODS for ratio in RATIOS], masked,
+                lambda table: page(table, experiment.command(options, "masks"), stem), options.workdir, draw).publish()
 
 
 if __name__ == "__main__":

@@ -5,16 +5,14 @@ import pytest
 
 from calib_jax import calibrators, evaluation
 from experiments.common import scores
+from tests.calibrators.data import synthetic
 
 N, K = 300, 3
 TS = {"name": "temperature_scaling"}
 
 
 def _predictions(seed, scale=3.0):
-  rng = np.random.default_rng(seed)
-  logits = rng.normal(size=(N, K))
-  labels = (np.exp(logits) / np.exp(logits).sum(1, keepdims=True)).cumsum(1) > rng.uniform(size=(N, 1))
-  return evaluation.Predictions((scale * logits).astype(np.float32), labels.argmax(1).astype(np.int32))
+  return evaluation.Predictions(*synthetic(N, K, scale=scale, seed=seed))
 
 
 def _reference(log_probs, labels):

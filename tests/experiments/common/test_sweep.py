@@ -115,23 +115,6 @@ def test_shards_divide_the_runs_and_are_joined(tmp_path, trained, finished):
   assert joined == {key: value for key, value in before.items() if key[1] == "apart"}
 
 
-@pytest.mark.slow
-def test_a_method_is_tuned_before_it_trains(tmp_path):
-  method = Method("", "tuned", _config, {"loss.primary.gamma": (1.0, 2.0)}, {"seed": 100, "num_seeds": 1})
-  experiment = EXPERIMENT._replace(methods=lambda options: [method])
-  assert sweep.main(experiment, [f"--out={tmp_path}"]) == 0
-  trials, results = rows.read(tmp_path / "test_small_trials.csv"), rows.read(tmp_path / "test_small.csv")
-  trials = [tuning.Trial(json.loads(row["fields"]), float(row["accuracy"]), float(row["ece"])) for row in trials]
-  best = tuning.best(trials).fields
-  gamma, tried = best["loss.primary.gamma"], sorted(trial.fields["loss.primary.gamma"] for trial in trials)
-  ladder = tuning.LADDERS["loss.primary.gamma"]
-  assert {1.0, 2.0} <= set(tried) and (tried[0] < gamma < tried[-1] or gamma in (ladder[0], ladder[-1]))
-  assert {(row["chosen"], row["tried"]) for row in results} == {(json.dumps(best), json.dumps({
-    "loss.primary.gamma": tried}))}
-  assert {row["config"] for row in results} == {settings.digest(_config(**{"loss.primary": {"name": "focal",
-                                                                                            "gamma": gamma}}))}
-
-
 def test_a_signal_stops_the_whole_command(tmp_path, monkeypatch, capsys):
   def stopped(*arguments, **options):
     raise training.Stopped("SIGTERM: stopped after step 1 of 2", 15)
@@ -226,10 +209,12 @@ def test_a_method_is_tuned_field_by_field_or_over_all_combinations(one_at_a_time
   config = functools.partial(_config, **{"loss.secondary": {"name": "soft_avuc"}, "loss.weight": 0.1})
   method = Method("", "tuned", config, search, {}, one_at_a_time)
   job, = sweep.jobs([method])
-  chosen, values, _ = sweep._trained(job, tmp_path / "test", None)
-  assert chosen == {"loss.weight": 0.3, "optimizer.l2": 0.0}
+  made, chosen = sweep.run_job(job, EXPERIMENT, tmp_path / "test"), {"loss.weight": 0.3, "optimizer.l2": 0.0}
   assert ((0.1, 0.1) in tried) != one_at_a_time
-  assert values == {"loss.weight": [0.1, 0.3, 1.0], "optimizer.l2": [0.0, 0.1]}  # Until the best is inside.
+  assert {(row["chosen"], row["tried"]) for row in made} == {(json.dumps(chosen), json.dumps({
+    "loss.weight": [0.1, 0.3, 1.0], "optimizer.l2": [0.0, 0.1]}))}  # Until the best is inside.
+  assert {row["config"] for row in made} == {settings.digest(settings.changed(config(), chosen))}
+  assert len(rows.read(tmp_path / "test_trials.csv")) == len(set(tried))
 
 
 def test_an_ensemble_is_a_row_of_its_own_that_pools_networks_of_the_same_images(tmp_path):

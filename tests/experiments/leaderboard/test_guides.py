@@ -6,6 +6,7 @@ import pytest
 
 from calib_jax import config as run_config
 from configs import common
+from experiments import audit
 from experiments.common import comparison, ranking, rows, settings
 from experiments.common.commands import RESULTS, ROOT
 from experiments.leaderboard import page
@@ -21,20 +22,6 @@ NAMES = {"average of the weights, EMA": "EMA", "average of the weights, SWA": "S
          "ensemble of 5, RandAugment": "RandAugment, ensemble of 5"}
 
 
-def _tables(name):
-  """The tables of a guide, each as the cells of its rows, the heading first and without the line below it."""
-  lines = (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines()
-  tables, before = [], ""
-  for line in lines:
-    if line.startswith("|"):
-      if not before.startswith("|"):
-        tables.append([])
-      if not line.startswith("|---"):
-        tables[-1].append([cell.strip() for cell in line.strip()[1:-1].split("|")])
-    before = line
-  return tables
-
-
 @functools.cache
 def _rows(board):
   return rows.texts(RESULTS / f"leaderboard_{board}.csv")
@@ -42,9 +29,10 @@ def _rows(board):
 
 def _measured():
   """``(leaderboard, method, cells)`` of each row of the table of docs/training.md that a leaderboard has."""
-  table, = (table for table in _tables("training.md") if table[0][0] == "what")
   board, measured = "", []
-  for cells in table[1:]:
+  for _, header, cells in audit.tables((ROOT / "docs" / "training.md").read_text(encoding="utf-8")):
+    if header[0] != "what":
+      continue
     if cells[0].startswith("**"):
       board = next((name for heading, name in BOARDS.items() if cells[0] == f"**cross entropy**, {heading}"), "")
     if board:

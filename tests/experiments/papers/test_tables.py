@@ -16,14 +16,16 @@ from experiments.common import report, rows, scores, sweep, tuning
 from experiments.common.commands import RESULTS
 from experiments.leaderboard import experiment as leaderboard_experiment
 from experiments.leaderboard import methods as training_methods
+from experiments.leaderboard.claims import CLAIMS as leaderboard_claims
 from experiments.papers.focal_temperature import table as focal_temperature_table
 from experiments.papers.mac_cal import tables as mac_cal_tables
 from experiments.papers.reweighted_risk import tables as reweighted_risk_tables
+from experiments.papers.soft_calibration import memorisation
 from experiments.papers.soft_calibration import tables as soft_calibration_tables
 from tests.config.data import SHAPES
 
-TABLES = {module.EXPERIMENT.name: module.EXPERIMENT
-          for module in (focal_temperature_table, mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)}
+MODULES = (focal_temperature_table, mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)
+TABLES = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
 
 
 def _methods(name, *arguments):
@@ -54,15 +56,14 @@ def test_the_page_of_experiments_names_their_commands_and_how_many_cells_they_ha
   assert f"| {number} methods, five seeds |" in page
 
 
-@pytest.mark.parametrize("module", [focal_temperature_table, mac_cal_tables, reweighted_risk_tables,
-                                    soft_calibration_tables])
-def test_every_claim_is_about_rows_and_columns_that_the_table_has(module):
-  options = sweep.parse(module.EXPERIMENT, ["--scale=tiny"])
-  names = {method.name for method in module.EXPERIMENT.methods(options)}
-  for claim in module.CLAIMS:
+@pytest.mark.parametrize(("experiment", "claims"), [
+  *((module.EXPERIMENT, module.CLAIMS) for module in MODULES), (leaderboard_experiment.EXPERIMENT, leaderboard_claims)])
+def test_every_claim_is_about_rows_and_columns_that_the_table_has(experiment, claims):
+  names = {method.name for method in experiment.methods(sweep.parse(experiment, ["--scale=tiny"]))}
+  for claim in claims:
     for method, calibrator in (claim.row, claim.other):
-      assert method in ("", *names) and calibrator in ("none", *module.EXPERIMENT.calibrators)
-    assert claim.column in (*module.EXPERIMENT.columns, *scores.SHIFTED)
+      assert method in ("", *names) and calibrator in ("none", *experiment.calibrators)
+    assert claim.column in (*experiment.columns, *scores.SHIFTED)
 
 
 def test_a_page_has_the_detection_of_other_images_where_rows_have_it():
@@ -144,10 +145,9 @@ def test_every_config_is_complete_and_every_network_fits_its_data(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(TABLES))
+@pytest.mark.parametrize("experiment", [*TABLES.values(), memorisation.EXPERIMENT], ids=lambda x: x.name)
 @pytest.mark.usefixtures("no_figures")
-def test_a_table_is_made_at_a_tiny_scale(name, tmp_path):
-  experiment = TABLES[name]
+def test_a_table_is_made_at_a_tiny_scale(experiment, tmp_path):
   last = experiment.methods(sweep.parse(experiment, ["--scale=tiny"]))[-1].name
   assert sweep.main(experiment, ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", last]) == 0
   text = (tmp_path / f"{experiment.files()}_tiny.md").read_text(encoding="utf-8")

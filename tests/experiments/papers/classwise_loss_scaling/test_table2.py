@@ -60,18 +60,6 @@ def test_temperature_scaling_of_a_row_is_that_of_numpy():
   assert abs(100 * correct.mean() - float(row["accuracy"])) < 1e-3
 
 
-@pytest.mark.slow
-def test_a_finished_experiment_runs_only_what_is_lost(tmp_path, capsys):
-  lines = PATH.read_text(encoding="utf-8").splitlines(keepends=True)
-  lost = next(line for line in lines if line.startswith("densenet40,TS,base,optimum"))
-  (tmp_path / PATH.name).write_text("".join(line for line in lines if line != lost), encoding="utf-8")
-  table2.main([f"--workdir={tmp_path}"])
-  assert capsys.readouterr().out.count("densenet40, TS, base, optimum: ") == 1
-  again = rows.frame(tmp_path / PATH.name).to_dict("records")[-1]
-  before = next(r for r in ROWS if tuple(r.values())[:4] == ("densenet40", "TS", "base", "optimum"))
-  assert abs(again["ece"] - before["ece"]) < 0.02 and again["published_ece"] == 6.16
-
-
 def test_steps_of_fixed_length_leave_a_known_part_of_the_way():
   rate, curvature, most = 0.02, 0.5, 50
   x, taken, path = fits._steps(lambda x: curvature / 2 * (x - 1) ** 2, jnp.zeros(()), jnp.array([rate, 1.0]),

@@ -8,16 +8,11 @@ from scipy.special import log_softmax
 
 from experiments.common import rows
 from experiments.papers.classwise_loss_scaling import class_losses, correlation, fits, table2, tables_1_and_3
-
-
-def _data(n=60, k=4):
-  rng = np.random.default_rng(0)
-  logits = (3 * rng.normal(size=(n, k))).astype(np.float32)
-  return logits, np.concatenate([np.arange(k), rng.integers(0, k, n - k)]).astype(np.int32)
+from tests.calibrators.data import synthetic
 
 
 def test_a_layer_learns_the_classes_of_the_largest_losses():
-  logits, labels = _data()
+  logits, labels = synthetic(60, 4)
   log_p = log_softmax(logits.astype(np.float64), axis=1)
   expected = np.array([-log_p[labels == c, c].mean() for c in range(4)])
   np.testing.assert_allclose(fits.class_losses(jnp.asarray(log_p, jnp.float32), labels), expected, rtol=1e-5)
@@ -52,7 +47,7 @@ def test_a_point_of_an_uncalibrated_network_has_the_losses_of_its_logits():
 @pytest.mark.slow
 def test_a_file_is_halved_and_every_normalisation_compared(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(fits, "BASES", {"TS": fits.BASES["TS"]})
-  logits, labels = _data(400, 3)
+  logits, labels = synthetic(400, 3)
   np.savez(tmp_path / "net.npz", logits=logits, labels=labels)
   fit, test = tables_1_and_3.halves(tmp_path / "net.npz")
   np.testing.assert_array_equal(np.sort(np.concatenate([fit[0], test[0]]), axis=0), np.sort(logits, axis=0))
