@@ -33,11 +33,7 @@ def _text(fields: dict) -> str:
 
 
 def searched(config: ConfigDict, texts: Sequence[str]) -> dict[str, tuple[object, ...]]:
-  """Returns the values to try by field, of texts such as "optimizer.l2=0,1e-4"; their type is that of the field.
-
-  Raises:
-    UserError: for a text of another form, a field that the config does not have, or a value of another type.
-  """
+  """Returns the values to try by field, of texts such as "optimizer.l2=0,1e-4"; their type is that of the field."""
   space = {}
   for text in texts:
     key, is_pair, values = text.partition("=")

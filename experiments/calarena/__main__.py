@@ -22,11 +22,7 @@ from experiments.common.calibrator_peers import PACKAGES, versions
 
 def study(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, calibrators: Sequence[str] | None,
           chosen: Sequence[str] | None) -> studies.Study:
-  """Returns what is run; without names of calibrators or of chosen data sets, all are.
-
-  Raises:
-    UserError, ValueError, TypeError: for an unknown name or option.
-  """
+  """Returns what is run; without names of calibrators or of chosen data sets, all are."""
   made = data_sets.experiments(predictions)
   if unknown := set(chosen or ()) - {dataset for dataset, _ in made}:
     raise UserError(f"no such data set: {', '.join(sorted(unknown))}.")

@@ -166,9 +166,6 @@ def networks(folder: pathlib.Path) -> dict[tuple[str, str], pathlib.Path]:
 
   A file ``cifar10_wrn16_4.npz`` is of the network ``wrn16_4`` on the data set ``cifar10``. Files of top labels alone
   are left out, and so are people's answers.
-
-  Raises:
-    UserError: if there is none.
   """
   paths = {}
   for path in sorted(folder.glob("*.npz")):

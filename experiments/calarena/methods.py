@@ -58,12 +58,7 @@ class Fitted(NamedTuple):
 
 
 class Method(NamedTuple):
-  """A method by one package.
-
-  Attributes:
-    package: "calib_jax", or the package whose implementation it is.
-    fit: takes inputs ``[N, K]`` and labels ``[N]``, and returns a function from inputs to probabilities ``[N, K]``.
-  """
+  """A method by one package, "calib_jax" or that whose implementation it is."""
 
   package: str
   fit: Peer
@@ -90,11 +85,7 @@ def _fit(text: str, logits: np.ndarray, labels: np.ndarray) -> Fitted:
 
 
 def names(chosen: Sequence[str] | None = None) -> list[str]:
-  """Returns the calibrators to fit, as texts of the command line; by default all but those of ``LEFT_OUT``.
-
-  Raises:
-    UserError, ValueError, TypeError: for an unknown name or option.
-  """
+  """Returns the calibrators to fit, as texts of the command line; by default all but those of ``LEFT_OUT``."""
   texts = list(chosen) if chosen else [name for name in calibrators.CALIBRATORS if name not in LEFT_OUT] + [SELECT]
   for text in texts:
     if text != SELECT:

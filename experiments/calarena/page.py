@@ -142,10 +142,9 @@ def pairs(rows: pd.DataFrame) -> pd.DataFrame:
 def same_method(rows: pd.DataFrame) -> dict[str, object]:
   """Returns what a method by this package and by others shows, if it is the same: whether they agree and who is faster.
 
-  Returns:
-    Of ``all`` fits and of those of ``many`` examples, how many log losses agree, of how many, and how many are lower by
-    this package and by the other; how many fits are ``fast``, and of how many; the texts of the methods that are
-    ``slow`` by the median; and the ``table``, which has the methods that differ too.
+  That is, of ``all`` fits and of those of ``many`` examples, how many log losses agree, of how many, and how many are
+  lower by this package and by the other; how many fits are ``fast``, and of how many; the methods that are ``slow`` by
+  the median; and the ``table``, which has the methods that differ too.
   """
   both = pairs(rows)
   same = both[both.differs == ""]

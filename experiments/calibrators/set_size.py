@@ -56,8 +56,7 @@ def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrat
 def excess(rows: pd.DataFrame) -> pd.DataFrame:
   """Returns the NLL above that of temperature scaling on the same rows, in thousandths of a nat.
 
-  Returns:
-    The ``mean`` over seeds and its standard error ``sem``, NaN for one seed, by predictions, method and size.
+  It is the ``mean`` over seeds and its standard error ``sem``, NaN for one seed, by predictions, method and size.
   """
   nll = rows.pivot(index=["predictions", "size", "seed"], columns="method", values="nll")
   above = 1000 * nll.sub(nll.temperature_scaling, axis=0)
@@ -139,11 +138,7 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
 
 def study(files: Sequence[pathlib.Path], seeds: int, sizes: Sequence[int], methods: Sequence[str], folder: pathlib.Path
           ) -> studies.Study:
-  """Returns what is run on files of predictions.
-
-  Raises:
-    UserError: for an unknown calibrator or option.
-  """
+  """Returns what is run on files of predictions."""
   predictions = {file.stem: load(file) for file in files}
   methods = dict.fromkeys([*methods, "temperature_scaling"])  # The others are compared with it.
   for method in methods.keys() - {"select"}:

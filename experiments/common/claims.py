@@ -13,28 +13,19 @@ Pair = tuple[str, str]  # A method and a calibrator.
 
 
 class Claim(NamedTuple):
-  """A claim that one row has a lower or a higher value than another.
+  """A claim that one row has a lower or a higher value than another."""
 
-  Attributes:
-    paper: who says it, and where.
-    text: what is said.
-    row: the row that it is said of; an empty method or calibrator stands for every one.
-    other: the row that it is compared with, likewise.
-    column: the value that is compared.
-    lower: whether the claim is that it is lower.
-    about: the fields of a config, or their first parts, in which the two rows may differ; None if the claim is about
-      the methods as a whole. Rows that differ in another field are not comparable.
-    table: the experiment that has the paper's own table. Where it has run on the same data and network, its page judges
-      the claim, and no other does.
-  """
-
-  paper: str
+  paper: str  # Who says it, and where.
   text: str
-  row: Pair
+  row: Pair  # An empty method stands for every one.
   other: Pair
   column: str
   lower: bool = True
+  # The fields of a config, or their first parts, in which the two rows may differ; rows that differ in another one are
+  # not comparable. None if the claim is about the methods as a whole.
   about: tuple[str, ...] | None = None
+  # The experiment that has the paper's own table. Where it has run on the same data and network, its page judges the
+  # claim, and no other does.
   table: str = ""
 
 
@@ -80,12 +71,8 @@ def at_edge(search: Mapping[str, Sequence], chosen: Mapping[str, object],
             tried: Mapping[str, Sequence] | None = None) -> bool:
   """Returns whether a chosen value is the first or the last that was tried: nobody knows what the next one would do.
 
-  Names have no order, and nothing lies below 0.
-
-  Args:
-    search: the values that a search begins with, by field.
-    chosen: the values that it found.
-    tried: the values that it tried, in their order; of fields that are not there, those that it began with.
+  ``search`` has the values that a search begins with, by field, and ``tried`` all of them, in their order, where they
+  are more. Names have no order, and nothing lies below 0.
 
   >>> at_edge({"weight": (0.1, 0.3, 1.0)}, {"weight": 1.0}), at_edge({"l2": (0.0, 1e-4, 1e-3)}, {"l2": 0.0})
   (True, False)
@@ -136,14 +123,10 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Ma
           searches: Mapping[str, Mapping[str, Sequence]] = {}, *, published: bool = False) -> list[list[str]]:
   """Returns the cells of the table of claims. Claims that cannot be judged do not count for Holm's method.
 
-  A tuned row that is worse than its own setting with a weight near 0 is no evidence against a claim.
-
-  Args:
-    rows: the rows of the experiment.
-    claims: the claims. Those whose rows are not there have not been run yet.
-    settings: the fields that each method sets, by which ``unlike`` tells whether two rows can be compared.
-    searches: the values that the search of each method began with; no claim about one ``at_edge`` is judged.
-    published: whether the rows are of the paper's data, network and schedule.
+  A tuned row that is worse than its own setting with a weight near 0 is no evidence against a claim. ``settings`` are
+  the fields that each method sets, by which ``unlike`` tells whether two rows can be compared, and ``searches`` the
+  values that its search began with: no claim about one ``at_edge`` is judged. ``published`` says whether the rows are
+  of the paper's data, network and schedule.
   """
   pairs = [sides(rows, claim) for claim in claims]
   differences = [comparison.paired(*pair) if all(pair) else None for pair in pairs]

@@ -18,12 +18,9 @@ RESULTS = ROOT / "experiments" / "results"
 
 
 def parser(module: str, text: str, *, results: bool = False) -> argparse.ArgumentParser:
-  """Returns the parser of a command.
+  """Returns the parser of a command by the ``__spec__.name`` and the docstring of its module.
 
-  Args:
-    module: the ``__spec__.name`` of the module.
-    text: its docstring, whose first line describes the command.
-    results: whether the command has ``--workdir``, the directory of its results.
+  With ``results`` it has ``--workdir``, the directory of its results.
   """
   made = argparse.ArgumentParser(prog=f"python -m {module.removesuffix('.__main__')}", allow_abbrev=False,
                                  description=text.splitlines()[0])
@@ -69,11 +66,7 @@ def directory(text: str) -> pathlib.Path:
 
 
 def made(path: pathlib.Path) -> pathlib.Path:
-  """Makes a directory if it is not there, and returns it.
-
-  Raises:
-    UserError: if it cannot be made.
-  """
+  """Makes a directory if it is not there, and returns it."""
   try:
     path.mkdir(parents=True, exist_ok=True)
   except OSError as error:

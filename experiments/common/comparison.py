@@ -49,13 +49,9 @@ class Difference(NamedTuple):
 
 
 class BySeed(dict):
-  """The values of a row by seed, and what their sum over seeds is without each block of test images.
+  """The values of a row by seed, and what their sum over seeds is without each block of test images."""
 
-  Attributes:
-    blocks: ``[B]``, that sum less its mean over blocks; None if the rows do not have it.
-  """
-
-  blocks: np.ndarray | None = None
+  blocks: np.ndarray | None = None  # ``[B]``, that sum less its mean over blocks; None if the rows do not have it.
 
   @property
   def mean(self) -> float:
@@ -136,11 +132,8 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
   mean at least as often as it says, however far in the tail; Welch's degrees of freedom do not: of three seeds that
   happen to agree, they make equal rows differ. The p-value is the level at which the interval ends at 0. Both parts
   hold what seeds and images cause together, so that the interval is rather too wide. All but the mean is nan where
-  fewer than two seeds are finite, or all of them are equal.
-
-  Args:
-    a: values by seed; a ``BySeed`` also has the blocks of images.
-    b: those that are subtracted; a plain dict is of constants.
+  fewer than two seeds are finite, or all of them are equal. A ``BySeed`` has the blocks of images; a plain dict as b is
+  of constants.
 
   >>> [round(x, 3) for x in paired({"0": 1.0, "1": 2.0, "2": 4.0}, {"0": 0.0, "1": 1.0, "2": 2.0})]
   [1.333, -0.101, 2.768, 2.309, 0.057, 0.333]

@@ -13,13 +13,8 @@ def training(fields: Mapping[str, object], num_epochs: int, members: int = 1) ->
   """Returns how often as much as a plain run training takes.
 
   Sharpness takes each step twice. ``mixup_inference`` has two views of each image, and ``augmix`` with a consistency
-  term three. A second stage goes forward alone, unless its features are computed once. What is saved by layers that
-  are frozen is not counted, nor what evaluations and losses take.
-
-  Args:
-    fields: the fields of a config that the method sets, by full name.
-    num_epochs: the number of epochs of the first stage.
-    members: the number of networks.
+  term three. A second stage, after ``num_epochs`` of the first one, goes forward alone, unless its features are
+  computed once. What is saved by layers that are frozen is not counted, nor what evaluations and losses take.
 
   >>> training({"optimizer.sharpness": 0.1, "augmentation.name": "mixup_inference"}, 20)
   4.0

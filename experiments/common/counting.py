@@ -16,9 +16,6 @@ def operations(function: Callable, *arguments: object) -> float:
 
   Only the CPU counts those of a program that is not compiled: plugins, which devices of Nvidia and TPUs are, return
   None. Where ``JAX_PLATFORMS`` leaves the CPU out, the program is compiled for the device and counted then.
-
-  Raises:
-    UserError: if nothing counts them.
   """
   try:
     device = jax.local_devices(backend="cpu")[0]

@@ -63,17 +63,10 @@ def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, st
           say: Callable[[str], object] = print) -> list[Standing]:
   """Returns the last candidates, from the best on.
 
-  Candidates that lose more than ``most_lost`` of accuracy to the first one, which stays in every rung, are out.
-
-  Args:
-    config: a complete config, of which candidates change fields.
-    space: the choices of each part.
-    candidates: the choice of each part of each candidate; the first one is that to compare with.
-    score: maps a config to the loss, lower is better, and the accuracy of each of its seeds, on validation splits.
-    path: a ``.csv`` file that keeps the scores. What it holds is not trained again.
-    most_lost: the accuracy that a candidate may lose, a fraction.
-    num_left: the number of candidates of the last rung.
-    say: is called with a line for each score.
+  Candidates, of which each is the choice of each part, change fields of a complete config. ``score`` maps a config to
+  the loss, lower is better, and the accuracy of each of its seeds, on validation splits. Those that lose more than
+  ``most_lost`` of accuracy, a fraction, to the first candidate, which stays in every rung, are out; ``num_left`` have
+  the last rung. What ``path``, a ``.csv`` file of scores, holds is not trained again.
   """
   saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
   remaining, standings = [*candidates], []

@@ -19,15 +19,8 @@ def _file(path: str) -> data.Pool:
 def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_000, shrink: int = 1) -> data.Pool:
   """Draws some of the images of a file, which ``data.SOURCES["npz"]`` reads.
 
-  Args:
-    path: the path of the file.
-    seed: draws the examples to train and validate on, stratified by class. Those to test on are the same for all seeds.
-    num_examples: the number of examples to train and validate on; 0 for all.
-    num_test: the number of examples to test on.
-    shrink: the side of the squares of pixels that are averaged.
-
-  Raises:
-    UserError: if the file has fewer, or its images cannot be divided into such squares.
+  ``seed`` draws the examples to train and validate on, stratified by class, or all if their number is 0; those to test
+  on are the same for all seeds. ``shrink`` is the side of the squares of pixels that are averaged.
   """
   pool = _file(path)
   num_examples = num_examples or len(pool.train.labels)

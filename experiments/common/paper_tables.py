@@ -23,16 +23,10 @@ AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}, "schedul
 def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],
             at_paper_scale: Callable[[str], Mapping[str, object]], always: Mapping[str, object], tuned: bool,
             options: argparse.Namespace) -> list[Method]:
-  """Returns the methods of a table, cross entropy first.
+  """Returns the methods of a table, cross entropy first: the losses ``rows`` of a paper's config, or all; ``extra``.
 
-  Args:
-    paper: the config of the paper, which has its networks, its training settings and its losses.
-    rows: the losses in the table; empty for all.
-    extra: fields of more rows by name.
-    at_paper_scale: maps a data set to the fields that its runs have at that scale.
-    always: fields that all runs have at every scale.
-    tuned: whether the settings of ``tuning.search_space`` are tuned, one after another.
-    options: the options of the command.
+  All runs have the fields ``always``, and those on a data set also those of ``at_paper_scale`` there. If they are
+  ``tuned``, the settings of ``tuning.search_space`` are, one after another.
   """
   every_method = []
   cells = [(data, model) for data, models in paper.NETWORKS.items() for model in models]

@@ -32,14 +32,7 @@ def trained(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def table(by_name: Mapping[str, Mapping[str, float]]) -> tuple[tuple[str, ...], np.ndarray]:
-  """Returns the names and the values ``[S, M]`` of methods, on the seeds that all of them have.
-
-  Args:
-    by_name: the values by method and by seed.
-
-  Returns:
-    The methods whose values are all finite, and their values.
-  """
+  """Returns the methods whose values are all finite, and these ``[S, M]``, on the seeds that all methods have."""
   seeds = [seed for seed in next(iter(by_name.values())) if all(seed in by_seed for by_seed in by_name.values())]
   names = tuple(name for name, by_seed in by_name.items() if all(np.isfinite(by_seed[seed]) for seed in seeds))
   return names, np.array([[by_name[name][seed] for name in names] for seed in seeds])

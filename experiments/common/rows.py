@@ -27,9 +27,6 @@ def texts(path: pathlib.Path) -> pd.DataFrame:
   """Returns the rows of a file as a table of texts, which is empty if the file does not exist.
 
   A last line without its end, which a killed command leaves, is no row.
-
-  Raises:
-    UserError: if a packed file is damaged.
   """
   return _table(path, dtype=object, keep_default_na=False)
 
@@ -40,11 +37,9 @@ def read(path: pathlib.Path) -> list[Row]:
 
 
 def frame(path: pathlib.Path, text: Sequence[str] = ()) -> pd.DataFrame:
-  """Returns the same rows as a table whose columns of numbers are numbers; an empty cell is missing (NaN).
+  """Returns the same rows as a table whose columns of numbers, but for those in ``text``, are numbers.
 
-  Args:
-    path: the file.
-    text: columns that are text even if all that they hold are numbers.
+  An empty cell is missing (NaN).
   """
   # Names such as "None" and "NA" are not missing values. Numbers are read to their last digit, by pandas from 3.1 on.
   return _table(path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(text, str))
@@ -70,16 +65,10 @@ def keys(rows: pd.DataFrame, columns: Sequence[str]) -> set[tuple[str, ...]]:
 
 
 def append(path: pathlib.Path, rows: Rows, *, replacing: Sequence[str] = ()) -> None:
-  """Appends rows to a file, which is made if it does not exist.
+  """Appends rows with the columns of a file, which is made if it does not exist.
 
-  Args:
-    path: the file.
-    rows: rows with the columns of the file, or with columns of their own if it is new. Further columns are empty in
-      the rows that the file has.
-    replacing: names of columns; the rows of the file whose cells there are those of a new row are deleted.
-
-  Raises:
-    ValueError: if the file has columns that the rows lack.
+  Further columns are empty in the rows that the file has. Rows of the file whose cells in the columns ``replacing`` are
+  those of a new row are deleted.
   """
   new, before = _written(rows), texts(path)
   if not len(new):

@@ -48,11 +48,7 @@ def base(options: argparse.Namespace) -> ConfigDict:
 
 
 def directory(options: argparse.Namespace) -> dict[str, object]:
-  """Returns the field of the directory of the data sets at paper scale, which ``--data`` names there.
-
-  Raises:
-    UserError: if it is no directory.
-  """
+  """Returns the field of the directory of the data sets at paper scale, which ``--data`` names there."""
   if not options.data:
     return {}
   if not os.path.isdir(os.path.expanduser(options.data)):

@@ -114,22 +114,16 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
                others: Mapping[str, Sequence[Sequence[evaluation.Predictions]]] | None = None,
                more: tuple[str, ...] = ()
                ) -> list[tuple[str, int, dict[str, float], dict[str, np.ndarray]]]:
-  """Scores models before and after each calibrator.
+  """Scores models, of which predictions are one element a seed, before ("none") and after each calibrator.
 
-  Args:
-    validation: the predictions to fit to, one element a seed.
-    test: the predictions to score, one element a seed.
-    sections: the calibrators by label, each a dict of its ``name``, which may be an import path, and options; with
-      ``num_examples``, it is fitted to so many of the examples, drawn at random; with ``fitted_to`` "train", to
-      predictions of the training split, which ``others`` then holds.
-    others: predictions of other sets by their kind, "shifted", "train" or "ood", each one element a seed.
-    more: columns of ``MORE``.
+  A section has the ``name`` of a calibrator, which may be an import path, and options; with ``num_examples``, it is
+  fitted to so many of the validation examples, drawn at random; with ``fitted_to`` "train", to predictions of the
+  training split, which ``others`` then holds. These are predictions of other sets by their kind, "shifted", "train" or
+  "ood". ``more`` are columns of ``MORE``.
 
   Returns:
-    ``(label, index of the seed, scores, scores without blocks)``; those without a calibrator have the label "none".
-    Scores have ``COLUMNS``, those of ``more`` and, for each kind of other sets, ``OTHER`` with the kind at the end, or
-    ``DETECTION`` for "ood".
-    ``without_blocks`` explains the last.
+    ``(label, index of the seed, scores, scores without blocks)``. Scores have ``COLUMNS``, those of ``more`` and, for
+    each kind of other sets, ``OTHER`` with the kind at the end, or ``DETECTION`` for "ood".
   """
   scores_of_models = []
   for label, section in {UNCALIBRATED: {"name": "identity"}, **sections}.items():

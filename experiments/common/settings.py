@@ -29,15 +29,10 @@ FLAGS = {variant: {"stop_gradient": variant == "stopped", "clamp": variant != "p
 
 
 def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
-  """Returns a checked copy of a config, complete and locked, with some fields set.
+  """Returns a checked copy of a complete config, locked, with some fields set.
 
-  Args:
-    config: a complete config.
-    fields: values by full name, such as ``loss.weight``; the value of a section, such as ``loss.primary``, is a dict
-      with its ``name`` and options.
-
-  Raises:
-    UserError: if the config cannot work.
+  They are values by full name, such as ``loss.weight``; the value of a section, such as ``loss.primary``, is a dict
+  with its ``name`` and options. A UserError says why a config cannot work.
   """
   copy = config.copy_and_resolve_references().unlock()
   copy.update_from_flattened_dict(fields)

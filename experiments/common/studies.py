@@ -14,25 +14,16 @@ from experiments.common.rows import append, frame, keys, pack, texts
 
 
 class Study(NamedTuple):
-  """Cells to run, and the table of their rows.
+  """Cells to run, and the table of their rows."""
 
-  Attributes:
-    name: the name of the file of its rows.
-    key: the columns that name a cell.
-    cells: the values of these columns, of every cell.
-    measured: takes the values of a cell, and returns its rows without these columns, or with other values in some.
-    table: takes all rows, and returns the Markdown table or page.
-    folder: where the file is.
-    draw: draws all rows in a ``.png`` beside the page; None for no figure.
-  """
-
-  name: str
-  key: tuple[str, ...]
-  cells: Sequence[tuple]
+  name: str  # Of the file of its rows.
+  key: tuple[str, ...]  # The columns that name a cell.
+  cells: Sequence[tuple]  # The values of these columns, of every cell.
+  # Takes the values of a cell, and returns its rows without these columns, or with other values in some.
   measured: Callable[..., Iterable[dict[str, object]]]
-  table: Callable[[pd.DataFrame], str]
+  table: Callable[[pd.DataFrame], str]  # Takes all rows, and returns the Markdown table or page.
   folder: pathlib.Path = commands.RESULTS
-  draw: Callable[[pd.DataFrame, pathlib.Path], object] | None = None
+  draw: Callable[[pd.DataFrame, pathlib.Path], object] | None = None  # Draws all rows in a ``.png`` beside the page.
 
   @property
   def path(self) -> pathlib.Path:

@@ -79,15 +79,10 @@ def jobs(methods: Sequence[Method], num_seeds: int | None = None) -> list[Job]:
 
 
 def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
-  """Runs what has no rows yet, and makes the table.
+  """Runs what has no rows yet, and makes the table; ``arguments`` is the command line, None for that of this process.
 
-  Args:
-    experiment: the declaration.
-    arguments: the command line without the name of the program; None for that of this process.
-
-  Returns:
-    The exit code: 0; 1 if a run failed; 2 for a mistake in what the command is given; 128 plus the number of the signal
-    that stopped it.
+  Returns the exit code: 0; 1 if a run failed; 2 for a mistake in what the command is given; 128 plus the number of the
+  signal that stopped it.
   """
   options = parse(experiment, arguments)
   stem = stem_of(experiment, options)

@@ -34,16 +34,8 @@ def compare(function: Callable[[], object], floor: Callable[[], object] | None =
   """Returns the median seconds of calls for ``budget`` seconds or so and, with a floor, the median ratios to it.
 
   Both are called in turn, so that changes of the machine's speed affect both, and of every two pairs one begins with
-  the floor. There are at least ``fewest`` calls, unless one takes longer than a minute.
-
-  Args:
-    function: what is timed.
-    floor: what it is compared with; None for nothing.
-    budget: the seconds of the comparison.
-    fewest: the number of calls without a budget.
-
-  Returns:
-    The medians: ``seconds`` and ``processor s``; with a floor, ``to floor``, and ``by processor`` of processor seconds.
+  the floor. There are at least ``fewest`` calls, unless one takes longer than a minute. The medians are ``seconds`` and
+  ``processor s``; with a floor, ``to floor``, and ``by processor`` of processor seconds.
   """
   started, calls, floors = time.perf_counter(), [], []
   while len(calls) < fewest or (len(calls) < MOST and time.perf_counter() - started < budget):

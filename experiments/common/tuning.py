@@ -102,8 +102,7 @@ def search_space(secondary: Mapping[str, object]) -> dict[str, tuple[float, ...]
 def best(trials: Sequence[Trial], most_lost: float = MOST_LOST) -> Trial:
   """Returns the trial of the lowest ECE that gives up less than ``most_lost`` to the highest accuracy.
 
-  Raises:
-    UserError: if every trial diverged.
+  A UserError says that every trial diverged.
   """
   finite = [trial for trial in trials if np.isfinite(trial.ece)]
   if not finite:
@@ -118,20 +117,10 @@ def tuned(config: ConfigDict, search: Mapping[str, Iterable], *, one_at_a_time: 
           ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
   """Tunes one field after another, each with the best values of those before, or tries all combinations.
 
-  Args:
-    config: a complete config. One field after another, its values are where the search starts, and are tried too.
-    search: the values to try by field, in the order in which fields are tuned.
-    one_at_a_time: whether one field is tuned after another.
-    path: a ``.csv`` file to keep trials in; None to keep none. What it holds is not trained again.
-    validate: ``config -> (accuracy, ECE)``; None for those of the validation splits of the config's seeds.
-    ladders: further values by field, from the smallest on, for where the best one is the first or the last.
-    say: is called with a line for each trial.
-
-  Returns:
-    What the search found.
-
-  Raises:
-    UserError: if none of the values of a field trains.
+  ``search`` has the values to try by field, in the order in which fields are tuned. One field after another, those of
+  the complete config are where the search starts, and are tried too. ``ladders`` has further values by field, from the
+  smallest on, for where the best one is the first or the last. ``validate`` maps a config to accuracy and ECE, by
+  default of the validation splits of its seeds. What ``path``, a ``.csv`` file of trials, holds is not trained again.
   """
   saved = {row["config"]: row for row in rows.read(path)} if path else {}
   chosen, every_trial = {}, []

@@ -88,10 +88,8 @@ def true_losses(log_probs: np.ndarray, posterior: np.ndarray) -> dict[str, float
 def true_values(log_probs: np.ndarray, posterior: np.ndarray, *, calibrated: bool) -> dict[str, float]:
   """What metrics tend to as N grows: means over examples with known posteriors, of which no label is drawn.
 
-  Args:
-    log_probs: ``[N, K]``, the predictions of very many examples; N is a multiple of ``CELLS``.
-    posterior: ``[N, K]``, what they should be.
-    calibrated: whether the model is calibrated, so that all calibration errors are 0.
+  The examples, log-probabilities and posteriors ``[N, K]``, are very many, a multiple of ``CELLS``. All calibration
+  errors of a calibrated model are 0.
   """
   probs, (size, num_classes) = np.exp(log_probs), log_probs.shape
   top = probs.argmax(1)[:, None]

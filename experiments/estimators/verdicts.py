@@ -30,25 +30,15 @@ TS = calibrators.temperature_scaling()
 
 
 class Truth(NamedTuple):
-  """How logits and labels are drawn.
+  """How logits and labels are drawn."""
 
-  Attributes:
-    n: the number of examples, to fit TS to and to test it on.
-    scale: the factor of the logits that the model shows; the right temperature.
-    spread: the standard deviation of the logits z.
-    num_classes: K.
-    bias: how far half of the classes are raised, and the others lowered, in what the model shows.
-    signal: what labels are drawn from is softmax(signal · z); with 0 the model is at chance.
-    num_groups: the number of groups whose examples are copies of each other; 0 for none.
-  """
-
-  n: int
-  scale: float = 1.0
-  spread: float = 2.0
+  n: int  # The number of examples, to fit TS to and to test it on.
+  scale: float = 1.0  # The factor of the logits that the model shows; the right temperature.
+  spread: float = 2.0  # The standard deviation of the logits z.
   num_classes: int = 10
-  bias: float = 0.0
-  signal: float = 1.0
-  num_groups: int = 0
+  bias: float = 0.0  # How far half of the classes are raised, and the others lowered, in what the model shows.
+  signal: float = 1.0  # Labels are drawn from softmax(signal · z); with 0 the model is at chance.
+  num_groups: int = 0  # Groups whose examples are copies of each other; 0 for none.
 
 
 def sample(rng: np.random.Generator, truth: Truth) -> tuple[np.ndarray, np.ndarray]:

@@ -84,14 +84,9 @@ def _papers_best(board: pd.DataFrame) -> str:
 def papers_best_with(task: str, choice: Mapping[str, str]) -> tuple[str, str, dict[str, object]] | None:
   """Returns the papers' best with the weight decay and the learning rate of a combination.
 
-  Args:
-    task: the end of the name of the leaderboard's files.
-    choice: the choice of each part of the combination.
-
-  Returns:
-    The name of its row, that of the method, and the fields that it sets beside those of its recipe: the values that the
-    leaderboard chose, and the decay and the rate. None if the combination changes neither, or only what the recipe
-    sets itself.
+  That is the name of its row, that of the method, and the fields that it sets beside those of its recipe: the values
+  that the leaderboard chose, and the decay and the rate. It is None if the combination changes neither, or only what
+  the recipe sets itself.
   """
   board = rows.texts(RESULTS / f"leaderboard_{task}.csv")
   if board.empty:
@@ -134,15 +129,10 @@ def judged(loss: comparison.Difference, accuracy: comparison.Difference, excess:
            target: float) -> str:
   """Returns whether a row meets the aim: "met", "missed", "cannot tell" or "costs more".
 
-  Few seeds can show that an accuracy is lower, or that an ECE is above its noise floor, but not that two values are
-  equal: the intervals must not show these. The log loss must be shown to be at or below the target.
-
-  Args:
-    loss: the log loss less that of the reference.
-    accuracy: the accuracy less that of cross entropy.
-    excess: the ECE less its noise floor.
-    cost: what the row costs to train or to predict, the larger of the two, over what the aim allows.
-    target: the difference of log loss that the aim asks for.
+  Few seeds can show that an accuracy is lower than that of cross entropy, or that an ECE is above its noise floor, but
+  not that two values are equal: the intervals must not show these. The log loss less that of the reference must be
+  shown to be at or below the target. The cost is what the row takes to train or to predict, the larger of the two, over
+  what the aim allows.
   """
   if loss.low > target or accuracy.high < 0 or excess.low > 0:
     return "missed"

@@ -12,19 +12,12 @@ from experiments.common import scales, tuning
 
 
 class Recipe(NamedTuple):
-  """A training method.
+  """A training method."""
 
-  Attributes:
-    fields: the fields of a config that it sets.
-    search: the values of one of them that are tried first.
-    members: how many networks vote.
-    at_paper_scale: the fields that it also sets at that scale.
-  """
-
-  fields: Mapping[str, object]
-  search: Mapping[str, Sequence] = {}
-  members: int = 1
-  at_paper_scale: Mapping[str, object] = {}
+  fields: Mapping[str, object]  # The fields of a config that it sets.
+  search: Mapping[str, Sequence] = {}  # The values of one of them that are tried first.
+  members: int = 1  # How many networks vote.
+  at_paper_scale: Mapping[str, object] = {}  # The fields that it also sets at that scale.
 
   def at(self, scale: str) -> dict[str, object]:
     """Returns the fields that it sets at a scale."""

@@ -143,14 +143,8 @@ def _beyond(rows: pd.DataFrame, costs_of: Costs) -> list[list[str]]:
 def top(rows: pd.DataFrame, most: int = 5) -> str:
   """Returns the table of docs/results.md and a sentence on it: the methods of the lowest NLL, then cross entropy.
 
-  Ensembles, which cost several times as much, are not among them.
-
-  Args:
-    rows: the rows of the leaderboard.
-    most: the number of rows of the table, that of cross entropy included.
-
-  Returns:
-    Markdown. Brackets hold the 95% intervals of the means.
+  Ensembles, which cost several times as much, are not among them. The table has ``most`` rows, that of cross entropy
+  included; brackets hold the 95% intervals of the means.
   """
   accuracy, floor = (ranking.means(rows, column, "none") for column in ("accuracy", "floor"))
   nll_after = ranking.means(rows, "nll", "TS")

@@ -147,8 +147,7 @@ def _shortened(gradient: Array) -> Array:
 def _steps(value, start: Array, rates: Array, most: Array) -> tuple[Array, Array, Array]:
   """L-BFGS steps of fixed lengths, without a line search; those of a rate end where value or x hardly change.
 
-  Returns:
-    Where they end; how many were taken at each rate, ``[R]``; x after each of them, ``[R, MOST_STEPS, …]``.
+  Returns where they end, how many were taken at each rate, ``[R]``, and x after each of them, ``[R, MOST_STEPS, …]``.
   """
   # Of one parameter L-BFGS uses the last pair only: what is left of the gradient for those before is 0.
   lbfgs = optax.scale_by_lbfgs(memory_size=MEMORY if start.size > 1 else 1, scale_init_precond=False)

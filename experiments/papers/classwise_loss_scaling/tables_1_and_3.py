@@ -40,13 +40,7 @@ def halves(path: pathlib.Path) -> tuple[Split, Split]:
 
 
 def compared(base: str, fit: Split, test: Split) -> Iterator[rows.Row]:
-  """Yields a row for each method of a base: the test ECE, and what it is above that of the paper's own method.
-
-  Args:
-    base: the name of the calibrator.
-    fit: logits ``[N, K]`` and labels ``[N]`` to fit.
-    test: those to test.
-  """
+  """Yields a row for each method of a base: the test ECE, and what it is above that of the paper's own method."""
   tops = {method: _top(base, method, fit, test) for method in METHODS}
   for method, (top, converged) in tops.items():
     difference, low, high = metrics.paired_difference(table2.ece, top, tops["ND"][0], key=jax.random.key(0),

@@ -43,10 +43,6 @@ LINE_GAMMAS = (0.5, 3.0, 5.0, 7.0, 10.0)  # Where the published line of four cla
 def logits_grid(num_classes: int, spacing: float | None = None) -> Array:
   """All logits on a grid, ``[N, num_classes]``, up to a shift and the order of the classes, which change nothing.
 
-  Args:
-    num_classes: the number of classes.
-    spacing: the spacing of the grid; None for that of ``SPACING``.
-
   >>> logits_grid(3).shape
   (5151, 3)
   """

@@ -31,14 +31,7 @@ def curves(path: pathlib.Path, first: str = "vanilla") -> dict[str, np.ndarray]:
 
 
 def draw(panels: list, q: dict[str, np.ndarray], class_names: list[str], path: pathlib.Path) -> None:
-  """Draws the figure.
-
-  Args:
-    panels: ``(title, logits, labels, class vectors)``, a row each.
-    q: the curves of q; none for no third row.
-    class_names: the names of the classes.
-    path: the file.
-  """
+  """Draws ``(title, logits, labels, class vectors)``, a row of panels each, and a third row of curves of q."""
   num_rows = len(panels) + bool(q)
   with png(path, 9, 3.6 * num_rows, rc={}, dpi=130) as figure:
     grid = figure.subplots(num_rows, 2, squeeze=False)

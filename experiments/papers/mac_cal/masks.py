@@ -32,14 +32,9 @@ METHODS = ("masked inference", "masked retraining")
 
 @jax.jit
 def masked_logits(features: jax.Array, kernel: jax.Array, bias: jax.Array, ratio: float, key: jax.Array) -> jax.Array:
-  """The logits ``[N, K]`` of a layer that leaves out each weight with probability ``ratio``.
+  """The logits ``[N, K]`` of a layer that leaves out each weight, but no bias, with probability ``ratio``.
 
-  Args:
-    features: ``[N, D]``, N a multiple of ``FORWARD``.
-    kernel: ``[D, K]``.
-    bias: ``[K]``, which is never masked.
-    ratio: the share of weights that are 0.
-    key: for the masks, one for every ``FORWARD`` images.
+  There is a mask for every ``FORWARD`` of the features ``[N, D]``, N a multiple of it.
 
   >>> masked_logits(jnp.ones((100, 2)), jnp.ones((2, 3)), jnp.zeros(3), 1.0, jax.random.key(0)).max()
   Array(0., dtype=float32)

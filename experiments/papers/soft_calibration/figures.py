@@ -60,9 +60,7 @@ def by_severity(results: pd.DataFrame) -> dict[Curve, pd.DataFrame]:
 def lines(values: Mapping[Curve, pd.DataFrame], curves: Sequence[Curve]) -> tuple[list[int], np.ndarray, np.ndarray]:
   """Returns the severities ``[L]``, the mean ECE over corruptions ``[C, L]`` and its standard error ``[L]``.
 
-  Args:
-    values: what ``by_severity`` returns.
-    curves: the C curves of a panel, between which the error is of differences; nan with one corruption or curve.
+  The error is of differences between the C curves of a panel; it is nan with one corruption or curve.
   """
   severities = sorted(values[curves[0]].index)
   means = np.array([values[curve].mean(axis=1)[severities] for curve in curves])
