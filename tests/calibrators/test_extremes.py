@@ -171,11 +171,15 @@ def test_one_temperature_and_a_matrix_of_rows_that_lack_classes():
 def test_what_formulas_make_of_a_class_that_a_row_does_not_have(name, options, params, expected):
   """By hand, for the probabilities 0.8 and 0.2 of the two classes that the row has."""
   params = {name: np.asarray(value, np.float32) for name, value in params.items()}
+  apply = calibrators.get(name, **options).apply
+
+  @jax.jit
+  def applied(params, logits):
+    return apply(params, logits)[0], jax.grad(lambda p, z: apply(p, z)[0, 0], argnums=(0, 1))(params, logits)
+
   for mask in (-np.inf, -10001.0):
-    logits = np.array([[np.log(0.8), np.log(0.2), mask]], np.float32)
-    apply = calibrators.get(name, **options).apply
-    np.testing.assert_allclose(np.exp(apply(params, logits)[0]), expected, rtol=1e-5, atol=0)
-    slopes = jax.grad(lambda params, logits: apply(params, logits)[0, 0], argnums=(0, 1))(params, logits)  # noqa: B023
+    log_probs, slopes = applied(params, np.array([[np.log(0.8), np.log(0.2), mask]], np.float32))
+    np.testing.assert_allclose(np.exp(log_probs), expected, rtol=1e-5, atol=0)
     assert all(np.isfinite(slope).all() for slope in jax.tree.leaves(slopes)) and slopes[1][0, 2] == 0
 
 

@@ -36,7 +36,8 @@ def test_the_table_has_every_calibrator_that_is_a_formula():
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(f"fit {name}"))
+                                  for name in FORMULAS])
 def test_the_formula_of_the_docs_is_apply(name, library):
   logits, labels, where = padded("K=10")
   params = made(name).fit(logits, labels, where=where)

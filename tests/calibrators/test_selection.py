@@ -9,6 +9,7 @@ from calib_jax import calibrators, evaluation
 from calib_jax.predictions import cross_validation
 from tests.calibrators.data import synthetic
 
+pytestmark = pytest.mark.xdist_group("selection")  # One worker compiles what these tests share.
 NAMES = ["identity", "temperature_scaling", "vector_scaling"]
 
 
@@ -31,7 +32,7 @@ def test_it_takes_the_simplest_that_the_data_need(bend, expected):
 
 
 def test_a_second_choice_compiles_nothing():
-  data = synthetic(83, 3)  # A shape that no other test has compiled.
+  data = synthetic(83, 3)
   calibrators.select(*data, NAMES)
   events = []
   jax.monitoring.register_event_duration_secs_listener(lambda event, _, **__: events.append(event))
@@ -68,7 +69,7 @@ def test_the_default_candidates_have_matrix_scaling_of_three_classes_with_50_exa
 
 
 def test_a_candidate_on_the_host_changes_no_score_of_the_others():
-  logits, labels = synthetic(200, 3)
+  logits, labels = synthetic(83, 3)
   compiled = calibrators.select(logits, labels, NAMES).scores
   on_host = calibrators.select(logits, labels, [*NAMES, "isotonic"]).scores
   np.testing.assert_allclose([s.score for s in on_host[:-1]], [s.score for s in compiled], rtol=1e-6)

@@ -40,7 +40,8 @@ def test_nothing_that_counts_is_refused(name):
     _made(name).fit(LOGITS, LABELS, where=np.zeros(40, bool))
 
 
-@pytest.mark.parametrize("name", ["temperature_scaling", "vector_scaling", "platt"])
+@pytest.mark.parametrize("name", ["temperature_scaling", pytest.param("vector_scaling", marks=pytest.mark.slow),
+                                  "platt"])
 def test_bad_values_and_weights_within_jit_do_not_converge(name):
   fit = jax.jit(lambda logits, labels, where, weights: _made(name).fit(logits, labels, where=where, weights=weights)[
     "converged"])

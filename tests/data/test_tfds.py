@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from calib_jax import evaluation
 from tests.programs import python
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tfds")]  # One worker writes them all, in one process.
@@ -89,18 +88,3 @@ def test_imagenet_is_read_from_array_records_by_threads_and_processes_and_trains
   assert saved["data"]["image_size"] == 32
   arrays = np.load(tmp_path / "run" / "predictions" / "test_seed0.npz")
   assert arrays["logits"].shape == (50, 1000) and sorted(arrays["labels"]) == list(range(50))
-
-
-def test_the_cifar100_config_runs(prepared, tmp_path):
-  done = python("main.py", "--config=configs/cifar100_savuc.py", f"--workdir={tmp_path / 'run'}",
-                f"--config.data.dir={prepared}", "--config.training.num_steps=3", "--config.training.batch_size=16",
-                "--config.training.log_every_steps=1", "--config.model.depth=10", "--config.model.width=1",
-                "--config.evaluation.num_resamples=20", "--config.evaluation.calibrators={}", tmp_path=tmp_path,
-                blocked=("matplotlib", "tensorboard"), num_devices=2)
-  assert done.returncode == 0, done.stderr
-  test = evaluation.load(tmp_path / "run/predictions/test_seed0.npz")
-  validation = evaluation.load(tmp_path / "run/predictions/validation_seed0.npz")
-  assert test.logits.shape == (50, 100) and validation.logits.shape == (20, 100)
-  np.testing.assert_array_equal(np.sort(test.labels), np.arange(50))
-  losses = [json.loads(line).get("train/loss") for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-  assert sum(loss is not None for loss in losses) == 3

@@ -438,6 +438,8 @@ def test_groups_are_resampled_whole():
 @pytest.mark.parametrize(("call", "error", "message"), [
   (lambda: metrics.bootstrap(jnp.mean, np.ones(3), key=KEY, method="basic"), ValueError,
    "method must be one of 'percentile', 'bias_corrected': got 'basic'"),
+  (lambda: metrics.bootstrap(jnp.mean, np.ones(3), np.ones(4), key=KEY), ValueError, "arrays must share their first"),
+  (lambda: metrics.bootstrap(jnp.mean, np.ones(3), key=KEY, level=1.0), ValueError, r"level must be in \(0, 1\)"),
   (lambda: metrics.bootstrap(jnp.mean, np.ones(3), key=KEY, groups=np.ones(4, int)), ValueError,
    r"groups must be integers of shape \(3,\)"),
   (lambda: metrics.paired_difference(jnp.mean, [np.ones(3)], [], key=KEY), ValueError, "got 1 and 0"),
