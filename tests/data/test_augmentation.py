@@ -119,9 +119,14 @@ def test_mixup_inference_can_keep_its_shares_apart():
 @pytest.mark.parametrize("options", [{}, pytest.param({"alpha": 0.5, "min_difference": 0.5}, marks=pytest.mark.slow)])
 def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image(options):
   weights = jnp.asarray(np.random.default_rng(1).normal(size=(IMAGES[0].size, 3)), jnp.float32)
+
+  @jax.jit
+  def predicted(key):
+    batch = _augmented("mixup_inference", key, **options)
+    return batch.labels, batch.mask, batch.unmix(batch.images.reshape(12, -1) @ weights)
+
   for key in range(10):
-    images, labels, mask, unmix, _ = _augmented("mixup_inference", key, **options)
-    logits = unmix(images.reshape(12, -1) @ weights)
+    labels, mask, logits = predicted(key)
     own = IMAGES.reshape(6, -1).astype(np.float32) @ weights
     np.testing.assert_allclose(logits[::2], own, rtol=1e-3, atol=0.2)
     np.testing.assert_array_equal(labels[::2], LABELS)
@@ -160,7 +165,7 @@ def test_cutmix_leaves_lambda_of_the_pixels_on_average():
   images = np.zeros((2, 64, 64, 1), np.uint8)
   augment = data.build_augmentation("cutmix", num_classes=2, padding=0, flip=False)
   labels, mask = jnp.array([0, 1]), jnp.array([True, True])
-  soft = jax.vmap(lambda key: augment(jnp.asarray(images), labels, mask, key, None).labels)(
+  soft = jax.jit(jax.vmap(lambda key: augment(jnp.asarray(images), labels, mask, key, None).labels))(
     jax.random.split(jax.random.key(0), 1000))
   kept = np.asarray(soft[:, 0, 0])  # 1 where an image is its own partner.
   rng = np.random.default_rng(0)

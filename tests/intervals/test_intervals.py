@@ -61,8 +61,7 @@ def test_the_p_value_counts_redraws_and_itself():
   np.testing.assert_allclose(wrong, 1 / 100)
 
 
-@pytest.mark.parametrize("metric", [metrics.calibration_error, metrics.ks_calibration_error,
-                                    pytest.param(EQUAL_MASS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("metric", [metrics.calibration_error, pytest.param(EQUAL_MASS, marks=pytest.mark.slow)])
 def test_p_values_are_uniform_under_the_null(metric):
   confidence, correct = (np.stack(x) for x in zip(*(_calibrated(150, seed) for seed in range(400)), strict=True))
 
@@ -512,8 +511,8 @@ def test_an_interval_depends_on_what_is_passed_and_not_on_how_a_metric_is_called
     errors = mine, smooth_mine, EQUAL_MASS
     intervals = [metrics.bootstrap(error, *pair, method="bias_corrected", bias=bias, **options) for error in errors]
     np.testing.assert_allclose(intervals, np.tile(intervals[0], (3, 1)), rtol=1e-6)
-    assessed = [metrics.assess(error, *pair, bias=bias, **options) for error in errors]
-    np.testing.assert_allclose(assessed, np.tile(assessed[0], (3, 1)), rtol=1e-6)
+  assessed = [metrics.assess(error, *pair, bias=bias, **options) for error in errors]
+  np.testing.assert_allclose(assessed, np.tile(assessed[0], (3, 1)), rtol=1e-6)
   conservative = metrics.bootstrap(mine, *pair, method="bias_corrected", bias=metrics.CONSERVATIVE, **options)[2]
   assert conservative == metrics.bootstrap(mine, *pair, method="bias_corrected", **options)[2] > intervals[0][2]
 

@@ -46,14 +46,6 @@ def test_the_curvature_of_a_class_grows_unless_its_mean_constraint_fell_enough()
   assert list(UPDATE(losses.init_class_adaptive(3), 1, z, margin=1.0, every=1).curvature) == [1, 1, 1]  # None before.
 
 
-def test_each_class_has_its_multiplier_and_curvature():
-  z, labels = np.array([[4.0, 0.0, 2.0], [0.0, 1.0, 5.0]], np.float32), np.array([0, 1])
-  multipliers, curvature = np.array([0.1, 2.0, 0.5], np.float32), np.array([2.0, 1.0, 3.0], np.float32)
-  actual = losses.class_adaptive_label_smoothing(z, labels, multipliers=multipliers, curvature=curvature, margin=3.0)
-  expected = references.class_adaptive_label_smoothing(z.astype(float), np.eye(3)[labels], multipliers, curvature, 3.0)
-  np.testing.assert_allclose(actual, expected, rtol=1e-5)
-
-
 def test_extreme_logits_stay_in_bounds_and_one_example_and_two_classes_are_enough():
   state = UPDATE(losses.init_class_adaptive(2, 10.0), 1, np.array([[1e8, -1e8]], np.float32), margin=1.0)
   np.testing.assert_allclose(state.multipliers, [1e-6, 1e6])

@@ -70,9 +70,10 @@ def test_a_hundred_thousand_and_four_million_examples_keep_their_digits():
 
 
 def test_overconfidence_and_underconfidence_add_up():
-  pair = pairs(200)
-  for options in ({}, {"binning": "equal_mass"}, {"form": "label"}):
-    over, under, both = (metrics.calibration_error(*pair, sign=sign, **options) for sign in ("over", "under", "both"))
+  errors = jax.jit(lambda c, a: [[metrics.calibration_error(c, a, sign=sign, **options)
+                                  for sign in ("over", "under", "both")]
+                                 for options in ({}, {"binning": "equal_mass"}, {"form": "label"})])
+  for over, under, both in errors(*pairs(200)):
     np.testing.assert_allclose(over + under, both, rtol=1e-5)
   assert metrics.calibration_error(np.full(4, 0.75, np.float32), np.ones(4, bool), sign="over") == 0
 
@@ -88,7 +89,8 @@ def test_overconfidence_and_underconfidence_add_up():
 def test_a_high_norm_is_nearly_the_largest_gap(metric):
   """The power of a gap of 0.01 underflows from a norm of 19 on."""
   confidence, correct = jnp.full(100, 0.76), (jnp.arange(100) < 75).astype(jnp.int32)
-  np.testing.assert_allclose([metric(confidence, correct, norm=p) for p in (2, 30, 300)], 0.01, rtol=1e-4)
+  errors = jax.jit(lambda c, a: [metric(c, a, norm=p) for p in (2, 30, 300)])(confidence, correct)
+  np.testing.assert_allclose(errors, 0.01, rtol=1e-4)
 
 
 @pytest.mark.parametrize("metric", [
@@ -97,10 +99,9 @@ def test_a_high_norm_is_nearly_the_largest_gap(metric):
   lambda c, a, **o: metrics.classwise_calibration_error(jnp.stack([c, 1 - c], axis=1), 1 - a, **o),
 ])
 def test_the_gradient_of_no_error_is_0(metric):
-  confidence = jnp.array([0.0, 0.0, 1.0, 1.0])
-  for norm in (1, 2, 3, "max"):
-    actual = jax.grad(lambda c, norm=norm: metric(c, jnp.array([0, 0, 1, 1]), norm=norm))(confidence)
-    np.testing.assert_array_equal(actual, 0)
+  correct = jnp.array([0, 0, 1, 1])
+  slopes = jax.jit(lambda c: [jax.grad(lambda c, p=p: metric(c, correct, norm=p))(c) for p in (1, 2, 3, "max")])
+  np.testing.assert_array_equal(slopes(jnp.array([0.0, 0.0, 1.0, 1.0])), 0)
 
 
 def test_the_gradient_of_a_debiased_error_that_is_clipped_at_0_is_0():
