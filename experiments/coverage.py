@@ -3,11 +3,9 @@
 Run: python -m experiments.coverage
 
 Each simulation draws a sample from data whose posterior is known (estimators/posteriors.py), computes the 95% interval
-of a metric and checks whether it holds the value that the metric tends to as N grows. Results are appended to
-experiments/results/coverage.csv, one row for each metric, model and sample size. What it already holds is skipped, so
-that the command can be stopped and started again; delete the file to simulate everything anew. The differences of two
-models are those of estimators/differences.py, and p-values of dependent rows those of estimators/dependence.py. In the
-end the tables of docs/coverage.md are written from all of them. Everything takes about four hours on one CPU core.
+of a metric and checks whether it holds the value that the metric tends to as N grows. The differences of two models are
+those of estimators/differences.py, and p-values of dependent rows those of estimators/dependence.py. In the end the
+tables of docs/coverage.md are written from all of them. Everything takes about four hours on one CPU core.
 """
 
 from collections.abc import Callable

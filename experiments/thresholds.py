@@ -3,9 +3,8 @@
 Run: python -m experiments.thresholds
 
 Each simulation draws confidences and whether the answer was right, chooses a cut, and compares the exact risk above it
-with the one that was asked for. Confidences are of a grid, so that risks are exact sums. Results are appended to
-experiments/results/thresholds.csv; what it already holds is skipped. In the end the table of docs/thresholds.md is
-written. Everything takes about ten minutes on one CPU core.
+with the one that was asked for. Confidences are of a grid, so that risks are exact sums. In the end the table of
+docs/thresholds.md is written. Everything takes about ten minutes on one CPU core.
 """
 
 import functools

@@ -5,10 +5,9 @@ Run: python -m experiments.calibrators.set_size PREDICTIONS.npz … [--workdir=e
 Each file holds `labels` and `logits` or `probs`. For every seed the rows are divided anew: one half tests, and the
 first n rows of the other half fit each calibrator, for n = 100, 500, 2,000, 5,000, or for those of `--sizes`. `select`
 is the choice of `calibrators.select` among its default candidates; `--methods` takes other calibrators with options,
-too, such as temperature_scaling:objective=ece. The results are appended to `calibration_set_size.csv`, and what it
-already holds is skipped; tables of means (`.md`) and a figure (`.png`) are written beside it: the NLL above that of
-temperature scaling, with standard errors over seeds, and how far `select` is from the best of its candidates. Ten seeds
-of four networks, three of 10 classes and one of 100, take six minutes of a processor core.
+too, such as temperature_scaling:objective=ece. The page and the figure have the NLL above that of temperature scaling,
+with standard errors over seeds, and how far `select` is from the best of its candidates. Ten seeds of four networks,
+three of 10 classes and one of 100, take six minutes of a processor core.
 """
 
 from collections.abc import Sequence

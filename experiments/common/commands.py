@@ -18,10 +18,7 @@ RESULTS = ROOT / "experiments" / "results"
 
 
 def parser(module: str, text: str, *, results: bool = False) -> argparse.ArgumentParser:
-  """Returns the parser of a command by the ``__spec__.name`` and the docstring of its module.
-
-  With ``results`` it has ``--workdir``, the directory of its results.
-  """
+  """Returns the parser of a command by its module and docstring; one with ``results`` has ``--workdir`` for them."""
   made = argparse.ArgumentParser(prog=f"python -m {module.removesuffix('.__main__')}", allow_abbrev=False,
                                  description=text.splitlines()[0])
   if results:

@@ -22,13 +22,10 @@ Space = Mapping[str, Mapping[str, Mapping[str, object]]]  # The fields of each c
 
 
 class Standing(NamedTuple):
-  """A candidate: the choice of each part, and its mean scores over the seeds that it has been trained with.
-
-  ``loss`` is infinite if it cannot be trained.
-  """
+  """A candidate: the choice of each part, and its mean scores over the seeds that it has been trained with."""
 
   choice: Mapping[str, str]
-  loss: float
+  loss: float  # Infinite if it cannot be trained.
   accuracy: float
   num_seeds: int
 

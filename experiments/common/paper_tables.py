@@ -70,10 +70,7 @@ def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
              at_paper_scale: Callable[[str], Mapping[str, object]] = lambda data: {},
              always: Mapping[str, object] = {}, tuned: bool = False, note: str = "",
              figure: Callable[[pd.DataFrame, pathlib.Path], object] | None = None) -> Experiment:
-  """Returns the declaration of a table; ``judged`` are the paper's claims, and ``note`` a sentence on the rows.
-
-  See ``methods`` and ``Experiment``.
-  """
+  """Returns the declaration of a table; ``judged`` are the paper's claims, and ``note`` a sentence on the rows."""
   of_paper = functools.partial(methods, paper, rows, extra, at_paper_scale, always, tuned)
   return Experiment(name, title, of_paper, calibrators, columns, arguments=scales.arguments,
                     suffix=scales.suffix, figure=figure,

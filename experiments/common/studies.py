@@ -14,7 +14,7 @@ from experiments.common.rows import append, frame, keys, pack, texts
 
 
 class Study(NamedTuple):
-  """Cells to run, and the table of their rows."""
+  """Cells to run, and the table of their rows, which are kept in a file; cells that it holds are not run again."""
 
   name: str  # Of the file of its rows.
   key: tuple[str, ...]  # The columns that name a cell.

@@ -158,19 +158,13 @@ def scores(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def validation_scores(config: ConfigDict) -> tuple[float, float]:
-  """Trains the models of a config; returns their mean accuracy and ECE (equal mass, norm 2) on validation splits.
-
-  Both are ``(0, inf)`` if training diverges.
-  """
+  """Trains a config; returns the mean validation accuracy and ECE of its models, ``(0, inf)`` if training diverges."""
   accuracy, ece = np.mean([scores(**part) if part else (0, np.inf) for part in validation_predictions(config)], axis=0)
   return float(accuracy), float(ece)
 
 
 def validation_predictions(config: ConfigDict) -> list[dict[str, np.ndarray] | None]:
-  """Trains the models of a config; returns the logits and labels of each one's validation split, or None.
-
-  They are None for all seeds if training diverges.
-  """
+  """Trains models; returns the logits and labels of each one's validation split, None for all if training diverges."""
   seeds = tuple(range(config.seed, config.seed + config.num_seeds))
   try:
     return [of_seed["validation"] for group in ([seeds] if config.training.seeds_together else [[s] for s in seeds])

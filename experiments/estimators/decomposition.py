@@ -5,8 +5,7 @@ Run: python -m experiments.estimators.decomposition   (half an hour on one CPU c
 x is normal with unit variance around a mean of its class, and the posterior is known (differences.py). The models
 distort it as those of posteriors.py do. The true calibration part is the loss minus that of the posterior. The part of
 the class of recalibrations is that of a fit to very many examples, judged by the posterior; the two are equal if the
-class holds what undoes the distortion. Rows are appended to experiments/results/coverage_of_parts.csv as they come, and
-what it already holds is skipped. In the end the table of docs/coverage.md is written.
+class holds what undoes the distortion. The table is in docs/coverage.md.
 """
 
 import functools

@@ -3,7 +3,6 @@
 `python -m experiments.coverage` runs this. Outcomes are drawn from the posterior of two classes, so that entries of one
 example, or of one group, share their uniform number with a probability that is the correlation of their residuals. The
 calibrated model should be rejected in at most 5%; the overconfident one, with the exponent 1.15, as often as can be.
-Rows are appended to experiments/results/coverage_of_p_values.csv as they come; what it already holds is skipped.
 """
 
 import functools

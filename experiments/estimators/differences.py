@@ -3,8 +3,7 @@
 `python -m experiments.coverage` runs this. Both models predict the same examples: x is normal with unit variance around
 a mean of its class, and the posterior is known. A model's exponent a makes it overconfident above 1 and underconfident
 below; a blunt model sees x with noise. The intervals are those of `evaluation.measure`, which tables, verdicts and bold
-cells have; those of ``OTHERS`` are of `metrics.paired_difference`. Rows are appended to
-experiments/results/coverage_of_differences.csv as they come; what it already holds is skipped.
+cells have; those of ``OTHERS`` are of `metrics.paired_difference`.
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,7 @@ Run: python -m experiments.estimators.seeds_and_images   (fifteen minutes on two
 
 Logits of an image have a part that all seeds of all models share (how hard it is), one that the seeds of a model share,
 and one of a seed and an image; each seed also has a bias of its own. The truth is the mean over repetitions. "Seeds
-alone" is what Student's t of the seeds on the same test images gives. Rows of a case are appended to
-experiments/results/seeds_and_images.csv when it is done, and what it already holds is skipped.
+alone" is what Student's t of the seeds on the same test images gives.
 
 A second table, of seeds_and_images_p_values.csv, has how often the difference of two equal rows, normal over seeds and
 over images, has a p-value below a level: 5%, and 5% over the number of claims of a page or of pairs of methods, which

@@ -2,11 +2,10 @@
 
 Run: python -m experiments.estimators.verdicts   (about twenty minutes on two CPU cores)
 
-Logits z of K classes are normal, and labels are drawn from softmax(z), or without regard to z. The model shows
-scale · (z + bias), so that with 1 and 0 it is calibrated. TS is fitted to as many other examples. Estimates and
-intervals are computed by definition in NumPy, because a thousand whole evaluations would take hours; the rules that
-turn them into sentences are those of the package. Rows are appended to experiments/results/verdicts.csv as they come,
-and what it already holds is skipped; in the end the table is written.
+Logits z of K classes are normal, and labels are drawn from softmax(z), or without regard to z. The model shows scale ·
+(z + bias), so that with 1 and 0 it is calibrated. TS is fitted to as many other examples. Estimates and intervals are
+computed by definition in NumPy, because a thousand whole evaluations would take hours; the rules that turn them into
+sentences are those of the package.
 """
 
 from collections.abc import Callable, Mapping

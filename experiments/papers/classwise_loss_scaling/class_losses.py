@@ -4,11 +4,10 @@ Run: python -m experiments.papers.classwise_loss_scaling.class_losses [--workdir
 
 Figure 3, of WRN-28: a linear layer over the logits, at first the identity, learns from the three classes of the largest
 losses alone, by 1,000 gradient steps (rate 0.001; the paper prints neither). A and B have the same total loss, and
-panel (e) says which part of it the three classes have.
-Figure 4, of ResNet-110: temperature scaling with each objective, by the paper's own steps. The paper has CIFAR-10; here
-are its authors' logits of CIFAR-10-LT. The class-wise losses are those of the validation images, which are fitted, and
-the ECE (15 equal-width bins) is that of the test images. The curves are appended to
-`classwise_loss_scaling_curves.csv`, and a page and the figure are beside it. It takes half a minute.
+panel (e) says which part of it the three classes have. Figure 4, of ResNet-110: temperature scaling with each
+objective, by the paper's own steps. The paper has CIFAR-10; here are its authors' logits of CIFAR-10-LT. The class-wise
+losses are those of the validation images, which are fitted, and the ECE (15 equal-width bins) is that of the test
+images. It takes half a minute.
 """
 
 import functools

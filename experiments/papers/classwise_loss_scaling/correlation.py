@@ -4,9 +4,8 @@ Run: python -m experiments.papers.classwise_loss_scaling.correlation [--workdir=
 
 A point is one of the authors' four networks of CIFAR-10-LT, as it is or calibrated by TS, ETS, PTS or CTS with one of
 the objectives of fits.py, to the optimum. Losses are those of the validation images, which are fitted, and the ECE (15
-equal-width bins) is that of the test images, as in class_losses.py. The text of the paper names the variance; the
-other losses are those that it compares in its tables. The points are appended to
-`classwise_loss_scaling_correlation.csv`, and a page and the figure are beside it. It takes a minute.
+equal-width bins) is that of the test images, as in class_losses.py. The text of the paper names the variance; the other
+losses are those that it compares in its tables. It takes a minute.
 """
 
 import itertools

@@ -3,10 +3,8 @@
 Run: python -m experiments.papers.classwise_loss_scaling.table2 [--workdir=experiments/results]
 
 TS, ETS, PTS and CTS are fitted with each objective of the paper, to the optimum by the project's calibrators and by the
-steps that the paper took (fits.py), and with a class-balanced NLL, which the paper lacks. The results are appended to
-`classwise_loss_scaling_table2.csv`, and what it already holds is skipped; the table is written beside it (`.md`). The
-optima come first, and all take some minutes. The published values are those of page 8 of the paper (ICML 2023, PMLR
-202).
+steps that the paper took (fits.py), and with a class-balanced NLL, which the paper lacks. The optima come first, and
+all take some minutes. The published values are those of page 8 of the paper (ICML 2023, PMLR 202).
 """
 
 import functools

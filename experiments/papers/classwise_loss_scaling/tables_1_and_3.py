@@ -4,8 +4,7 @@ Run: python -m experiments.papers.classwise_loss_scaling.tables_1_and_3 [NAME=PR
 
 The paper has them for balanced data, whose logits are not included here. The rows are those of the authors' four
 long-tailed networks (see table2.py), and of files with `logits` (or `probs`) and `labels`: one half of their rows fits,
-the other half tests. All fits are those of fits.py that reach the optimum. The results are appended to
-`classwise_loss_scaling_tables_1_and_3.csv`, and a page is beside it.
+the other half tests. All fits are those of fits.py that reach the optimum.
 """
 
 from collections.abc import Iterator, Sequence

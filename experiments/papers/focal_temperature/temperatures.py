@@ -3,9 +3,8 @@
 Run: python -m experiments.papers.focal_temperature.temperatures NAME=PREDICTIONS.npz … [--workdir=DIR]
 
 Each file holds `logits` (or `probs`) and `labels` of a validation split, such as that of a network that table.py trains
-with the focal loss. γ and T are those of the paper's grids (Section 5.1), and the ECE has 15 equal-mass bins. The
-results are appended to `focal_temperature_temperatures.csv`, and a page with the lines of T on γ and the figure beside
-it.
+with the focal loss. γ and T are those of the paper's grids (Section 5.1), and the ECE has 15 equal-mass bins. The page
+has the lines of T on γ.
 """
 
 from collections.abc import Sequence

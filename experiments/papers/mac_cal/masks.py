@@ -4,8 +4,8 @@ Run: python -m experiments.papers.mac_cal.masks --data=IMAGES.npz [--model=mlp] 
 
 The networks are those of classifier_level.py. "Masked inference" sets a share of the weights of the last layer to 0 at
 prediction, with a new mask for every 100 test images; "masked retraining" fits a new last layer on the frozen features,
-with a new mask in every step, and predicts with all weights, as the first row of Table 5 does. The rows are appended to
-`mac_cal_masks_DATA_MODEL.csv`, and a page and the figure are beside it. Ten seeds of the MLP take about five minutes.
+with a new mask in every step, and predicts with all weights, as the first row of Table 5 does. Ten seeds of the MLP
+take about five minutes.
 """
 
 from collections.abc import Iterator, Sequence
