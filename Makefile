@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-all lint docs clean
+.PHONY: demo test test-slow test-all test-gpu lint docs clean
 
 # The demo needs less than the tests: what requirements.txt has under core, train and report, and no TensorFlow.
 demo: .venv/demo
@@ -24,6 +24,14 @@ test-slow: .venv/ready
 test-all: .venv/ready lint
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 	$(FULL)
+
+# On one GPU, in one process: formulas, their gradients, fits, training and resumption. JAX must see the GPU, for which
+# `pip install "jax[cuda13]"` in .venv; without one the same tests run on the CPU.
+GPU_TESTS := tests/metrics/test_binned.py tests/metrics/test_unbinned.py tests/metrics/test_ranking.py \
+  tests/losses/test_per_batch.py tests/losses/test_per_example.py tests/calibrators/test_optima.py \
+  tests/training/test_steps.py tests/training/test_calls.py
+test-gpu: .venv/ready
+	JAX_PLATFORMS= XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n 0 -m "not slow" $(GPU_TESTS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -29,19 +29,29 @@ def steps_per_epoch(num_examples: int, batch_size: int) -> int:
   return math.ceil(num_examples / batch_size)
 
 
-def sharded(examples: Examples, index: np.ndarray, batch_size: int, num_devices: int, host: tuple[int, int],
-            accumulation: int = 1) -> dict[str, np.ndarray]:
-  """Returns this host's share of ``index`` as arrays ``[num_devices, batch_size / hosts / num_devices, ...]``.
+def divided(index: np.ndarray, batch_size: int, num_devices: int, host: tuple[int, int], accumulation: int = 1
+            ) -> dict[str, np.ndarray]:
+  """Divides ``index`` into batches, and returns this host's shares ``[num_devices, batches, n]`` of them.
 
-  A short batch is padded with example 0, where ``mask`` is False. The batch has ``accumulation`` equal parts. Hosts,
-  and then devices, take contiguous shares of each part, in order, and a device stores its shares one after another.
+  Here n is ``batch_size / hosts / num_devices``. A short last batch is padded with example 0, where ``mask`` is False.
+  A batch has ``accumulation`` equal parts. Hosts, and then devices, take contiguous shares of each part, in order, and
+  a device stores its shares one after another.
+
+  Returns:
+    ``index``, int32, and ``mask``.
   """
-  padded = np.zeros(batch_size, index.dtype)
+  padded = np.zeros(steps_per_epoch(len(index), batch_size) * batch_size, np.int32)
   padded[: len(index)] = index
   shares = np.arange(batch_size).reshape(accumulation, host[1], num_devices, -1)[:, host[0]]
-  own = shares.swapaxes(0, 1).reshape(-1)
-  batch = {"image": examples.images[padded[own]], "label": examples.labels[padded[own]], "mask": own < len(index)}
-  return {key: x.reshape(num_devices, -1, *x.shape[1:]) for key, x in batch.items()}
+  own = shares.swapaxes(0, 1).reshape(num_devices, 1, -1) + batch_size * np.arange(len(padded) // batch_size)[:, None]
+  return {"index": padded[own], "mask": own < len(index)}
+
+
+def sharded(examples: Examples, index: np.ndarray, batch_size: int, num_devices: int, host: tuple[int, int],
+            accumulation: int = 1) -> dict[str, np.ndarray]:
+  """Returns this host's share of one batch, as ``divided`` gives it, with its images and labels."""
+  own = {key: x[:, 0] for key, x in divided(index, batch_size, num_devices, host, accumulation).items()}
+  return {"image": examples.images[own["index"]], "label": examples.labels[own["index"]], "mask": own["mask"]}
 
 
 # Orders of an epoch by name: each maps labels and a NumPy generator to the indices of the examples, in their order.
@@ -90,11 +100,19 @@ def training_batch(examples: Examples, step: int, *, batch_size: int, num_device
   Returns:
     ``image``, ``label`` and ``mask``, each ``[num_devices, batch_size / hosts / num_devices, ...]``.
   """
-  epoch, position = divmod(step, steps_per_epoch(len(examples.labels), batch_size))
-  labels, draw = examples.labels, (seed, epoch) + ((salt,) if salt else ())
-  index = _order(labels.tobytes(), labels.dtype.str, order, draw)
-  index = index[position * batch_size : (position + 1) * batch_size]
+  index = epoch_part(examples.labels, step, 1, batch_size=batch_size, seed=seed, order=order, salt=salt)
   return sharded(examples, index, batch_size, num_devices, host, accumulation)
+
+
+def epoch_part(labels: np.ndarray, step: int, num_steps: int, *, batch_size: int, seed: int, order: str = "shuffled",
+               salt: int = 0) -> np.ndarray:
+  """Returns the indices of the examples of ``num_steps`` steps of an epoch, of which ``step``, from 0, is the first.
+
+  The other arguments are those of ``training_batch``.
+  """
+  epoch, position = divmod(step, steps_per_epoch(len(labels), batch_size))
+  index = _order(labels.tobytes(), labels.dtype.str, order, (seed, epoch) + ((salt,) if salt else ()))
+  return index[position * batch_size : (position + num_steps) * batch_size]
 
 
 def training_batches(part: Examples | Stream, first_step: int, *, seed: int, order: str = "shuffled", salt: int = 0,

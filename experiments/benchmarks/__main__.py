@@ -19,7 +19,7 @@ from typing import NamedTuple
 from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json, write_text
-from experiments.benchmarks import arrays, calibrators, inputs, processes, steps
+from experiments.benchmarks import arrays, calibrators, calls, inputs, processes, steps
 from experiments.common import commands, markdown
 
 
@@ -46,6 +46,7 @@ BENCHMARKS = {
   "calibrators": Benchmark(calibrators.rows, "a log-softmax; for other packages, ours", "calibrators_measured.md"),
   "data": Benchmark(inputs.rows, "a batch of the host alone", "benchmarks.md"),
   "training": Benchmark(steps.training_rows, "a hand-written step; for the others, the step", "benchmarks.md"),
+  "calls": Benchmark(calls.rows, "a hand-written step; of the second stage, a batch a call", "benchmarks.md"),
   "evaluation": Benchmark(processes.evaluation_rows, "none", "benchmarks.md"),
   "first_hour": Benchmark(processes.first_hour_rows, "none", "benchmarks.md", in_order=True),
 }

@@ -44,30 +44,38 @@ SIZES = {
   "accelerator": Size({"model.name": "wide_resnet28_10", "model.dtype": "bfloat16"}, 512, 8192)}
 
 
-def by_hand(config, splits: data.Splits) -> Callable[[], None]:
-  """Returns the same step as ``engine`` by the least code that trains the model."""
+def by_hand(config, splits: data.Splits, scan: int = 0) -> Callable[[], None]:
+  """Returns the same step as ``engine`` by the least code that trains the model; or so many in a ``scan``."""
   size = config.training.batch_size
-  model = models.get(num_classes=100, **config.model)
+  model = models.get(num_classes=splits.num_classes, **config.model)
   optimizer = optax.sgd(0.1, momentum=0.9)
-  variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+  variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, *splits.train.images.shape[1:])))
 
-  def step(params, stats, opt_state, images, labels):
+  def step(state, batch):
+    (params, stats, opt_state), (images, labels) = state, batch
     x = data.normalize(images, splits.mean, splits.std)
 
     def loss(params):
       logits, new = model.apply({"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"])
-      return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels)), new["batch_stats"]
+      value = jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
+      return value, new.get("batch_stats", {})
 
-    (value, stats_), grads = jax.value_and_grad(loss, has_aux=True)(params)
+    (value, stats), grads = jax.value_and_grad(loss, has_aux=True)(params)
     updates, opt_state = optimizer.update(grads, opt_state, params)
-    return optax.apply_updates(params, updates), stats_, opt_state, value
+    return (optax.apply_updates(params, updates), stats, opt_state), value
 
-  state = [variables["params"], variables["batch_stats"], optimizer.init(variables["params"])]
-  batch = splits.train.images[:size], splits.train.labels[:size]
-  compiled = jax.jit(step, donate_argnums=(0, 1, 2))
+  def steps(state, index, images, labels):
+    return jax.lax.scan(lambda state, i: step(state, (images[i], labels[i])), state, index)
+
+  state = [(variables["params"], variables.get("batch_stats", {}), optimizer.init(variables["params"]))]
+  if scan:
+    rest = np.arange(scan * size, dtype=np.int32).reshape(scan, size), *jax.device_put(tuple(splits.train[:2]))
+  else:
+    rest = ((splits.train.images[:size], splits.train.labels[:size]),)
+  compiled = jax.jit(steps if scan else step, donate_argnums=0)
 
   def run():
-    *state[:], value = compiled(*state, *batch)
+    state[0], value = compiled(state[0], *rest)
     jax.block_until_ready((state, value))
 
   run()

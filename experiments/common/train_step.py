@@ -1,4 +1,4 @@
-"""One training step of the engine as a function, and random images for it, to time it."""
+"""Training steps of the engine as a function, and random images for them, to time them."""
 
 from collections.abc import Callable, Sequence
 import functools
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import data
-from calib_jax.training import best_model
-from calib_jax.training.engine import layout, program
+from calib_jax.training import averages
+from calib_jax.training.engine import feeding, layout, program, stages
 
 
 @functools.lru_cache(maxsize=1)
@@ -22,44 +22,52 @@ def images(number: int, shape: tuple[int, ...] = (32, 32, 3), num_classes: int =
                      np.full(shape[-1], 0.25, np.float32))
 
 
-def engine(config, splits: data.Splits, stage: int = 0, devices: Sequence[jax.Device] | None = None
-           ) -> Callable[[], None]:
-  """Returns a function that takes one step of a stage of the engine and waits for it.
+def engine(config, splits: data.Splits, **options) -> Callable[[], None]:
+  """Returns the first of the functions that ``engine_and_features`` returns."""
+  return engine_and_features(config, splits, **options)[0]
+
+
+def engine_and_features(config, splits: data.Splits, *, stage: int = 0, devices: Sequence[jax.Device] | None = None,
+                        num_seeds: int = 1, count: int = 1, resident: bool = True
+                        ) -> tuple[Callable[[], None], Callable[[], object] | None]:
+  """Returns a function that takes ``count`` steps of a stage of the engine in one call, or fewer, and waits.
+
+  A stage that takes one step a call, and an epoch that ends, need several calls. The second function
+  computes the features of a batch; it is None unless the stage keeps features.
 
   Args:
-    config: the config of one seed.
-    splits: the data; each step has the first examples of the training split.
+    config: the config of a seed.
+    splits: the data.
     stage: the number of the stage.
-    devices: the devices that share the batch; the first one by default.
+    devices: the devices that share a batch; the first one by default.
+    num_seeds: how many models are trained in the same steps.
+    count: the number of steps of a call, at most those of an epoch.
+    resident: whether examples stay on the devices; if not, a call has one step.
   """
-  return engine_and_features(config, splits, stage, devices)[0]
+  devices, seeds = devices or jax.devices()[:1], list(range(num_seeds))
+  built = program.build(config, [splits] * num_seeds, seeds, devices)
+  part, where = built.stages[stage], layout.Layout.of(devices, config.training.parallel)
+  keys = where.everywhere(jax.vmap(jax.random.key)(jnp.array(seeds)))
+  carry = {"state": None, "taken": 0}
+  for before in built.stages[:stage + 1]:
+    carry["state"] = before.start(carry["state"], keys)
+  carry["state"] = where.everywhere(carry["state"])
+  phases, features, size = part.plan.phases, None, part.plan.batch_size or config.training.batch_size
+  if part.feature_step is not None:
+    variables = jax.tree.map(jnp.copy, averages.variables(carry["state"]))
+    _, batch = next(stages.batches(phases, 0, seeds, batch_size=size, **where.options()))
+    features = lambda: jax.block_until_ready(part.feature_step(variables, batch))  # noqa: E731
+    phases = feeding.on_features(phases, part.feature_step, variables, size, where)
+  feed = feeding.Feed(phases, 0, seeds, where, batch_size=size, accumulation=config.training.accumulation_steps,
+                      salt=part.number, most=count if part.loops else 1, **({} if resident else {"share": 0.0}))
 
-
-def engine_and_features(config, splits: data.Splits, stage: int = 0, devices: Sequence[jax.Device] | None = None
-                        ) -> tuple[Callable[[], None], Callable[[], object] | None]:
-  """The same, and a function that computes the features of the step; None unless the stage keeps features."""
-  devices, size = devices or jax.devices()[:1], config.training.batch_size
-  keys = jax.vmap(jax.random.key)(jnp.array([0]))
-  built = program.build(config, [splits], [0], devices)
-  carry = {"state": None}
-  for part in built.stages[:stage + 1]:
-    carry["state"] = part.start(carry["state"], keys)
-  carry["state"] = layout.Layout.of(devices, config.training.parallel).everywhere(carry["state"])
-
-  def shared(x):  # [devices, seeds, examples, ...].
-    return x.reshape(len(devices), 1, size // len(devices), *x.shape[1:])
-
-  batch = {"image": shared(splits.train.images[:size]), "label": shared(splits.train.labels[:size]),
-           "mask": shared(np.ones(size, bool))}
-  features = None
-  if built.stages[stage].feature_step is not None:
-    variables = jax.tree.map(jnp.copy, best_model.variables(carry["state"]))
-    compute = functools.partial(built.stages[stage].feature_step, variables, batch)
-    batch = batch | {"image": np.asarray(compute()["features"])[None]}
-    features = lambda: jax.block_until_ready(compute())  # noqa: E731
-
-  def step():
-    carry["state"], measured = built.stages[stage].train_steps[0](carry["state"], batch, keys)
+  def step(number=count):
+    end = carry["taken"] + number
+    while carry["taken"] < end:
+      chunk = feed.take(carry["taken"], end - carry["taken"])
+      carry["state"], measured = part.train_steps[chunk.phase](carry["state"], chunk.batches, keys, chunk.examples,
+                                                               chunk.count)
+      carry["taken"] += chunk.count
     jax.block_until_ready((carry["state"], measured))
 
   step()

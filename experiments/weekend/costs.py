@@ -14,10 +14,11 @@ from experiments.common.train_step import engine, images
 CARDS = {"h100": 989e12, "h200": 989e12, "a100": 312e12, "a40": 150e12, "tpu-v4-8": 4 * 275e12, "tpu-v5e-8": 8 * 197e12,
          "cpu": 1e11}
 SHARE = 0.12  # Of these that a step of a CIFAR network at batch 128 is taken to reach where it was not timed.
+CALL = 5  # Steps of a call, when a step is timed.
 OVERHEAD = 1.1  # Of compilation, checkpoints and evaluation, in units of the steps. An assumption.
 # Seconds of a step by card and network, as they were timed with JAX 0.11.2 in November 2026.
 _NAME = "{} (depth={}, dropout=0.0, dtype=bfloat16, image_size=0, post_activation=False, width={}), 32x32x3, batch {}"
-TIMED = {"h100": {_NAME.format("preresnet56", 56, 1, 128): 7.55e-3,
+TIMED = {"h100": {_NAME.format("preresnet56", 56, 1, 128): 4.92e-3,
                   _NAME.format("wide_resnet28_10", 28, 10, 512): 42.95e-3}}
 # Training examples, the shape of an image, and the number of classes.
 SETS = {"cifar10": (50_000, (32, 32, 3), 10), "cifar100": (50_000, (32, 32, 3), 100),
@@ -65,6 +66,10 @@ def hours(config: ConfigDict, card: str, timed_here: Mapping[str, float]) -> tup
 
 
 def measure(config: ConfigDict, repeats: int = 10) -> float:
-  """Returns the seconds of a step on all local devices, the median of some after two others, on random images."""
-  splits = images(config.training.batch_size, *SETS[config.data.name][1:])
-  return timing.compare(engine(config, splits, devices=jax.local_devices()), fewest=repeats)["seconds"]
+  """Returns the seconds of a step on all local devices, in calls of ``CALL`` steps on random images.
+
+  It is the median of ``repeats`` calls after two others.
+  """
+  splits = images(CALL * config.training.batch_size, *SETS[config.data.name][1:])
+  step = engine(config, splits, devices=jax.local_devices(), count=CALL)
+  return timing.compare(step, fewest=repeats)["seconds"] / CALL

@@ -62,6 +62,12 @@ def built(config, splits=None, devices=2):
   return program, jnp.stack([jax.random.key(0)])
 
 
+def one_step(step, state, batch, keys):
+  """Takes a step on a batch ``[devices, seeds, examples, ...]``; returns the state and what was measured ``[S]``."""
+  state, measured = step(state, {name: x[:, None] for name, x in batch.items()}, keys)
+  return state, {name: x[0] for name, x in measured.items()}
+
+
 def alone(tree):
   """Returns the arrays of the first seed."""
   return jax.tree.map(lambda x: x[0], tree)

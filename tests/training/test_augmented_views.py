@@ -9,11 +9,11 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
-from calib_jax.training.distributed.mapping import AXIS, mapped
+from calib_jax.training.distributed.mapping import AXIS, mapped_steps
 from calib_jax.training.engine import gradients, steps
 from tests.losses.test_consistency import reference as divergence
 from tests.programs import ROOT
-from tests.training.small import assert_same
+from tests.training.small import assert_same, one_step
 
 AUGMIX = ("augmentation.name=augmix", "augmentation.padding=0", "augmentation.flip=false", "augmentation.width=1",
           "augmentation.depth=1")
@@ -36,14 +36,14 @@ def _step(devices, model="simple_cnn", reduction="mean", **options):
   objective = gradients.Objective(
     model, training.objective(loss), AXIS, augment=_augment(), normalize=_normalize, l2=0.0,
     decays=models.decay_mask, sums=reduction == "sum")
-  train_step = mapped(steps.train_step, devices, 1, donate=True, objective=objective, optimizer=optax.sgd(0.5),
+  train_step = mapped_steps(steps.train_step, devices, 1, objective=objective, optimizer=optax.sgd(0.5),
                       **options)
   state = steps.init_state(model, optax.sgd(0.5), jnp.zeros((1, 4, 4, 1)), {}, jax.random.key(0))
   # Predictions that differ by view.
   state = state._replace(params=state.params | {"head": jax.tree.map(lambda x: 4 * x, state.params["head"])})
   batch = {"image": IMAGES, "label": LABELS, "mask": MASK}
   shaped = {k: v.reshape(len(devices), 1, -1, *v.shape[1:]) for k, v in batch.items()}
-  after, measured = train_step(jax.tree.map(lambda x: x[None].copy(), state), shaped, jax.random.key(0)[None])
+  after, measured = one_step(train_step, jax.tree.map(lambda x: x[None].copy(), state), shaped, jax.random.key(0)[None])
   return state, *jax.tree.map(lambda x: x[0], (after, measured))
 
 

@@ -380,9 +380,9 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, m
 def test_the_time_left_leaves_out_steps_that_do_something_for_the_first_time(monkeypatch):
   """Steps 1, 2, 3 and 6 are the first plain one, the first report, the first end of an epoch, and both in one."""
   counted = []
-  monkeypatch.setattr(progress.Progress, "count", lambda _, examples, seconds: counted.append(examples))
+  monkeypatch.setattr(progress.Progress, "count", lambda _, steps, examples, seconds: counted.append((steps, examples)))
   train(short("training.log_every_steps=2", "loss.secondary.name="), predicted=())
-  assert counted == [16, 16, 16, 16, 12]  # Steps 4, 5, 7, 8 and 9; an epoch has 16, 16 and 12 examples.
+  assert counted == [(1, 16), (2, 32), (1, 12)]  # Steps 4, 7 and 8, and 9; an epoch has 16, 16 and 12 examples.
 
 
 # ---- guard rails

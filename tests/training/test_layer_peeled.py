@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax import models
 from calib_jax.training.engine import stages
-from tests.training.small import assert_same, built, digits, train
+from tests.training.small import assert_same, built, digits, one_step, train
 
 # Nine steps; the head, group 2 and group 1 are three groups, for a network that has no stem.
 SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1", "loss.secondary.name=",
@@ -40,7 +40,7 @@ def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, ac
   source = stages.batches(stage.plan.phases, 0, [0], batch_size=16, num_devices=2, accumulation=accumulation)
   for step in range(9):
     before = _moments(state)
-    state, _ = stage.train_steps[0](state, next(source)[1], keys)
+    state, _ = one_step(stage.train_steps[0], state, next(source)[1], keys)
     after = _moments(state)
     assert before["momentum"] and before["batch_stats"]
     for i, group in enumerate(groups, 1):

@@ -12,7 +12,7 @@ from calib_jax import models
 from calib_jax._system.errors import UserError
 from calib_jax.training import head_state
 from calib_jax.training.engine import stages
-from tests.training.small import alone, assert_same, built, digits, tiny_splits, train
+from tests.training.small import alone, assert_same, built, digits, one_step, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy")
@@ -45,7 +45,7 @@ def _steps_of_the_second_stage(config, number):
     draw = head.draw(alone(state.params["head"]), jax.random.fold_in(keys[0], 2**32 - 3), state.step[0],
                      alone(state.loss_states["head"]))
     before, old = kernels(state.params), momentum(state)
-    state, _ = stage.train_steps[0](state, next(source)[1], keys)
+    state, _ = one_step(stage.train_steps[0], state, next(source)[1], keys)
     yield before, kernels(state.params), old, momentum(state), {
       path: np.asarray(factor) > 0 for path, factor in draw.factors.items()}
 

@@ -16,7 +16,7 @@ def _run(stream):
     if step in (1, 21, 100):
       line.update(step, 2.5 / step)
     if step > 1:
-      line.count(128, 0.25)
+      line.count(1, 128, 0.25)
   return stream.getvalue()
 
 

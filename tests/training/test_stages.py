@@ -12,7 +12,7 @@ from calib_jax import data, losses, models
 from calib_jax._system.errors import UserError
 from calib_jax.training import loss_state
 from calib_jax.training.engine import stages
-from tests.training.small import alone, assert_same, built, digits, finished, tiny_splits, train
+from tests.training.small import alone, assert_same, built, digits, finished, one_step, tiny_splits, train
 from tests.training.test_pretrained import rgb_splits, write_weights
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
@@ -49,7 +49,7 @@ def test_the_head_alone_follows_plain_gradient_descent_on_class_balanced_batches
   labels = batch["label"][0, 0][batch["mask"][0, 0]]
   counts = np.bincount(labels)
   assert counts.sum() == len(splits.train.labels) and counts.max() - counts.min() <= 1
-  after, _ = second.train_steps[0](state, batch, keys)
+  after, _ = one_step(second.train_steps[0], state, batch, keys)
   model = models.get(num_classes=3, **config.model)
   images = data.normalize(batch["image"][0, 0][batch["mask"][0, 0]], splits.mean, splits.std)
   variables = {kind: alone(getattr(before, kind)) for kind in ("params", "batch_stats")}

@@ -10,9 +10,9 @@ import optax
 import pytest
 
 from calib_jax import data, models, training
-from calib_jax.training.distributed.mapping import AXIS, mapped
+from calib_jax.training.distributed.mapping import AXIS, mapped_steps
 from calib_jax.training.engine import gradients, steps
-from tests.training.small import assert_same, digits, tiny_splits, train
+from tests.training.small import assert_same, digits, one_step, tiny_splits, train
 
 SMALL = ("model.name=simple_cnn", "model.channels=(4, 6)", "training.batch_size=16", "training.num_epochs=2",
          "augmentation.name=crop_flip", "augmentation.padding=1", "optimizer.l2=0.001")
@@ -46,7 +46,7 @@ def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask
   objective = gradients.Objective(
     model, training.objective(loss), AXIS, augment=data.build_augmentation("none", num_classes=3),
     normalize=lambda x: x.astype(jnp.float32) / 255, l2=l2, decays=decays)
-  train_step = mapped(steps.train_step, devices, 1, donate=True, objective=objective,
+  train_step = mapped_steps(steps.train_step, devices, 1, objective=objective,
                       optimizer=optax.sgd(learning_rate), **options)
   state = steps.init_state(model, optax.sgd(learning_rate), jnp.zeros((1, 2, 2, 1)), {}, jax.random.key(0))
   state = state._replace(params=jax.tree.map(lambda x: x + 0.3, state.params))  # Biases start at 0.
@@ -55,7 +55,7 @@ def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask
   before = jax.tree.map(np.asarray, state.params["head"])
   batch = {"image": images, "label": labels, "mask": mask}
   shape = {k: v.reshape(len(devices), 1, -1, *v.shape[1:]) for k, v in batch.items()}
-  state, measured = train_step(jax.tree.map(lambda x: x[None], state), shape, jax.random.key(0)[None])
+  state, measured = one_step(train_step, jax.tree.map(lambda x: x[None], state), shape, jax.random.key(0)[None])
   return before, jax.tree.map(lambda x: x[0], (state, measured)), images, labels
 
 

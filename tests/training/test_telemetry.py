@@ -14,16 +14,17 @@ def test_a_meter_measures_since_it_was_read(monkeypatch):
   now[0] = 7.0
   meter.compiled("train", 6.5)
   now[0] = 9.0
-  meter.count(32, 0.0)
-  meter.count(16, 0.5)
+  meter.count(1, 32, 0.0)
+  meter.count(1, 16, 0.5)
   result = meter.read()
   assert result.pop("memory_gib") > 0.01
   assert result == {"first_step_of_train_seconds": 6.5, "examples_per_second": 24, "step_seconds": 1,
                    "input_seconds": 0.25}
   assert meter.read() == {}
   now[0] = 10.0
-  meter.count(5, 0.0)
-  assert meter.read()["examples_per_second"] == 5
+  meter.count(2, 5, 0.0)
+  assert {**meter.read(), "memory_gib": 0} == {"examples_per_second": 5, "step_seconds": 0.5, "input_seconds": 0,
+                                               "memory_gib": 0}
 
 
 def test_a_profile_traces_the_steps_asked_for_from_the_tenth_on(tmp_path, monkeypatch):

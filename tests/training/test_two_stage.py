@@ -9,8 +9,8 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
-from calib_jax.training.engine import stages
-from tests.training.small import assert_same, built, digits, finished, stop, tiny_splits, train
+from calib_jax.training.engine import feeding, stages
+from tests.training.small import assert_same, built, digits, finished, one_step, stop, tiny_splits, train
 
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
@@ -84,7 +84,7 @@ def test_the_second_stage_sees_images_as_they_are_stored():
       state = program.stages[0].start(None, keys)
       state = state if number == 0 else stage.start(state, keys)
       _, batch = next(stages.batches(stage.plan.phases, 0, [0], salt=1, batch_size=16, num_devices=1))
-      _, measured = stage.train_steps[0](state._replace(step=jnp.array([step])), batch, keys)
+      _, measured = one_step(stage.train_steps[0], state._replace(step=jnp.array([step])), batch, keys)
       losses.append(float(measured["loss"][0]))
     assert (losses[0] == losses[1]) == same
 
@@ -148,14 +148,14 @@ def test_a_loss_that_the_second_stage_cannot_have_is_refused(options, reason):
 @pytest.mark.slow
 def test_a_run_goes_on_within_a_second_stage_of_other_batches(tmp_path, monkeypatch):
   config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=32")
-  seen, batches = [], stages.batches
+  seen, take = [], feeding.Feed.take
 
-  def noted(*arguments, **options):
-    for phase, batch in batches(*arguments, **options):
-      seen.append(int(batch["mask"].sum()))
-      yield phase, batch
+  def noted(*arguments):
+    chunk = take(*arguments)
+    seen.append(chunk.num_examples())
+    return chunk
 
-  monkeypatch.setattr(stages, "batches", noted)
+  monkeypatch.setattr(feeding.Feed, "take", noted)
   whole, predicted = train(config, devices=1)
   assert seen == [16, 16, 12, 32, 12, 32, 12]
   stop(config, 5, tmp_path, devices=2)
@@ -180,13 +180,13 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(sche
   plain = tuple(o for o in SMALL if not o.startswith("augmentation."))
   config = digits(*plain, *TWO_STAGE, *HEADS["two_stage"], f"schedule.name={schedule}")
   forward, (wanted,) = train(config)
-  shapes, batches = [], stages.batches
+  shapes, start = [], feeding.Feed.__init__
 
-  def noted(phases, *arguments, **options):
+  def noted(feed, phases, *arguments, **options):
     shapes.append(phases[0].examples[0].images.shape)
-    return batches(phases, *arguments, **options)
+    start(feed, phases, *arguments, **options)
 
-  monkeypatch.setattr(stages, "batches", noted)
+  monkeypatch.setattr(feeding.Feed, "__init__", noted)
   with config.unlocked():
     config.schedule.cache_features = True
   cached, (predictions,) = train(config)

@@ -18,6 +18,7 @@ from calib_jax.training.checkpoints import Checkpoints
 from calib_jax.training.distributed.stopping import Stopped, requests
 from calib_jax.training.engine import program as programs
 from calib_jax.training.engine import stages, steps
+from calib_jax.training.engine.feeding import Feed, on_features
 from calib_jax.training.engine.layout import Layout, predict
 from calib_jax.training.run_log.metric_log import MetricLog
 from calib_jax.training.run_log.progress import Progress
@@ -25,6 +26,7 @@ from calib_jax.training.run_log.reporting import Measured, Reporter
 from calib_jax.training.run_log.telemetry import Meter, Profile
 
 FOREVER = 2**31 - 1  # The patience of runs that do not stop early.
+CALL_SECONDS = 0.5  # About how long a call of several steps takes at most, because a run stops and reports after it.
 Hook = Callable[[int, dict[str, jax.Array]], None]
 
 
@@ -122,56 +124,71 @@ class Loop:
     """Takes the steps of one stage after ``first_step``."""
     if first_step >= stage.last_step or self._ended(tree):
       return tree
-    training, compiled, kinds = self.config.training, set(), set()
-    phases = self._on_features(stage, tree["state"]) if stage.plan.cache_features else stage.plan.phases
-    source = stages.batches(phases, first_step - stage.first_step, self.seeds, salt=stage.number,
-                            batch_size=stage.plan.batch_size or training.batch_size,
-                            accumulation=training.accumulation_steps, **self.layout.options())
-    for step in range(first_step + 1, stage.last_step + 1):
+    training, kinds = self.config.training, set()
+    seconds: dict[int, float | None] = {}  # Of a step of each phase that has compiled; None until one is timed.
+    phases = stage.plan.phases
+    if stage.plan.cache_features:
+      if not jax.process_index():
+        self.progress.note("computing features")
+      phases = on_features(phases, stage.feature_step, averages.variables(tree["state"]), training.batch_size,
+                           self.layout)
+    feed = Feed(phases, first_step - stage.first_step, self.seeds, self.layout, salt=stage.number,
+                batch_size=stage.plan.batch_size or training.batch_size, accumulation=training.accumulation_steps,
+                most=training.log_every_steps if stage.loops else 1)
+    step = first_step
+    while step < stage.last_step:
       self.profile.step()
       asked = time.monotonic()
-      phase, batch = next(source)
-      # Time spent on a batch is lost only if the devices have meanwhile finished the step before.
+      phase = feed.phase(step - stage.first_step)
+      chunk = feed.take(step - stage.first_step, self._most(stage, step, seconds.get(phase)))
+      # Time spent on batches is lost only if the devices have meanwhile finished the steps before.
       waited = (time.monotonic() - asked) * self.reporter.idle()
-      if phase not in compiled and not jax.process_index():
-        self.progress.note(f"compiling the step of {stage.plan.phases[phase].name}")
-      tree["state"], measured = stage.train_steps[phase](tree["state"], batch, self.keys)
+      name = stage.plan.phases[phase].name
+      if phase not in seconds and not jax.process_index():
+        self.progress.note(f"compiling the step of {name}")
+      tree["state"], measured = stage.train_steps[phase](tree["state"], chunk.batches, self.keys, chunk.examples,
+                                                         chunk.count)
+      step += chunk.count
       if averages.enters(training, step - stage.first_step, stage.num_steps, stage.steps_per_epoch):
         decay = training.average_decay if training.average == "ema" else 1.0
         tree["average"] = averages.update(tree["average"], tree["state"], decay)
-      name = stage.plan.phases[phase].name
-      self.reporter.add(Measured(step, name, measured))
-      # Only one step is queued on the devices at a time, because each queued step holds its batch in memory.
-      jax.block_until_ready(measured if phase not in compiled else self.reporter.previous())
-      examples = int(batch["mask"].sum()) * self.layout.host[1]
-      if phase in compiled:
-        self.meter.count(examples, waited)
+      self.reporter.add(Measured(step, chunk.count, name, measured))
+      # Only one call is queued on the devices at a time, because each queued call holds its batches in memory.
+      jax.block_until_ready(measured if seconds.get(phase) is None else self.reporter.previous())
+      examples = chunk.num_examples() * self.layout.host[1]
+      if phase in seconds:
+        self.meter.count(chunk.count, examples, waited)
+        seconds[phase] = seconds[phase] or time.monotonic() - asked
       else:
-        compiled.add(phase)
+        seconds[phase] = None
         self.meter.compiled(name, time.monotonic() - asked)
       if not jax.process_index() and self.progress.due(step):
-        self.progress.update(step, float(np.mean(measured["loss"])))
+        self.progress.update(step, float(np.mean(np.asarray(measured["loss"])[chunk.count - 1])))
       for hook in self.hooks:
-        hook(step, measured)
+        hook(step, {key: value[0] for key, value in measured.items()})
       tree = self._after(stage, step, tree, requested(step))
       # The first step that reports, evaluates or ends an epoch also compiles, or imports TensorBoard, for what it does.
       epoch = stage.ends_epoch(step)
       kind = phase, step % training.log_every_steps == 0, epoch and epoch % training.evaluate_every_epochs == 0
       if kind in kinds:
-        self.progress.count(examples, time.monotonic() - asked)
+        self.progress.count(chunk.count, examples, time.monotonic() - asked)
       kinds.add(kind)
       if self._ended(tree):
         break
     return tree
 
-  def _on_features(self, stage: programs.StageProgram, state: steps.TrainState) -> list[stages.Phase]:
-    """Returns the phases of a stage with the features of their examples, ``[N, D]`` a seed, in place of images."""
-    if not jax.process_index():
-      self.progress.note("computing features")
-    features = [predict(stage.feature_step, averages.variables(state), phase.examples,
-                        self.config.training.batch_size, self.layout) for phase in stage.plan.phases]
-    return [phase._replace(examples=[data.Examples(*part) for part in zip(x["features"], x["labels"], strict=True)])
-            for phase, x in zip(stage.plan.phases, features, strict=True)]
+  def _most(self, stage: programs.StageProgram, step: int, seconds: float | None) -> int:
+    """Returns the largest number of steps to take in one call after ``step``; a step takes ``seconds``.
+
+    A call ends where something is due, and takes about ``CALL_SECONDS`` at most. Steps are taken one by one where
+    something is done after each: a hook, an exponential moving average, a profile. So they are by several processes,
+    which must agree, and to time the first ones.
+    """
+    training, every = self.config.training, self.config.checkpoint.every_steps
+    if (seconds is None or self.hooks or training.average == "ema" or self.config.profile or jax.process_count() > 1):
+      return 1
+    due = [period - step % period for period in (training.log_every_steps, every) if period]
+    return max(1, min(*due, stage.last_step - step, int(CALL_SECONDS / seconds)))
 
   def _after(self, stage: programs.StageProgram, step: int, tree: dict[str, Any], stop: int) -> dict[str, Any]:
     """Reports, evaluates, saves and stops after a step, each if it is due."""

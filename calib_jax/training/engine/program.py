@@ -13,7 +13,7 @@ import optax
 from calib_jax import data, losses, models
 from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, head_state, loss_state
-from calib_jax.training.distributed.mapping import AXIS, mapped
+from calib_jax.training.distributed.mapping import AXIS, mapped, mapped_steps
 from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
 from calib_jax.training.engine.layout import Layout
 from calib_jax.training.seed_groups import Shape, shape_of
@@ -27,7 +27,8 @@ class StageProgram(NamedTuple):
   first_step: int
   last_step: int
   steps_per_epoch: int
-  train_steps: Sequence[Callable]  # One element a phase.
+  train_steps: Sequence[Callable]  # As ``mapped_steps`` returns them, one a phase.
+  loops: bool  # Whether a call may take several steps; see ``_loops``.
   predict_step: Callable
   feature_step: Callable | None  # As ``predict_step``, with features; None unless the stage keeps them.
   statistics_step: Callable | None  # For ``averages.reestimated``; None if nothing is reestimated.
@@ -183,8 +184,8 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
     normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
     l2=stage.optimizer.l2, decays=decays, sums=stage.sums,
     trained=stage.trained, update_states=after_step if in_steps else None)
-  train_steps = [mapped(
-    steps.train_step, devices, len(seeds), parallel=config.training.parallel, donate=True, optimizer=optimizer,
+  train_steps = [mapped_steps(
+    steps.train_step, devices, len(seeds), parallel=config.training.parallel, optimizer=optimizer,
     objective=objective._replace(loss_fn=phase.loss_fn, batch_stats=phase.batch_stats), rate=phase.rate,
     accumulation=config.training.accumulation_steps, stage_steps=(first_step, total),
     sharpness=(stage.optimizer.sharpness, stage.optimizer.adaptive_sharpness),
@@ -198,13 +199,26 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
   init = jax.jit(jax.vmap(initial))
   reestimates = config.training.average == "swa" and any(phase.batch_stats != "none" for phase in stage.phases)
   predicts = functools.partial(predictor, model, shape, len(seeds), devices, parallel=config.training.parallel)
-  return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps, predicts(),
+  return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps,
+                      stage.cache_features or _loops(model, shape, devices), predicts(),
                       predicts(features=True) if stage.cache_features else None,
                       mapped(steps.statistics_step, devices, len(seeds), parallel=config.training.parallel, model=model,
                              normalize=normalizer(shape)) if reestimates else None, init,
                       _starter(stage, number, init, optimizer, seeds),
                       jax.jit(jax.vmap(after_epoch, in_axes=(0, None, 0))) if after_epochs else None,
                       frozenset(update.reads for update in after_epochs.values() if update.reads))
+
+
+def _loops(model: models.Classifier, shape: Shape, devices: Sequence[jax.Device]) -> bool:
+  """Returns whether steps of a model may be taken in a loop of the compiled program.
+
+  On a CPU they may not if it has convolutions: XLA's CPU (JAX 0.10 to 0.12) arranges the gradients of convolutions for
+  its fast library at the top of a program alone, and in a loop they take 15 times as long.
+  """
+  if devices[0].platform != "cpu":
+    return True
+  forward = jax.make_jaxpr(lambda key: model.init(key, shape.zeros()))(jax.random.key(0))
+  return "conv_general_dilated" not in str(forward)
 
 
 def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.GradientTransformation,

@@ -21,9 +21,9 @@ class Progress:
     self.steps = self.examples = 0
     self.seconds = 0.0
 
-  def count(self, examples: int, seconds: float) -> None:
-    """Counts a step for the speed and the time left; one that does what happens once, such as to compile, is none."""
-    self.steps, self.examples, self.seconds = self.steps + 1, self.examples + examples, self.seconds + seconds
+  def count(self, steps: int, examples: int, seconds: float) -> None:
+    """Counts steps for the speed and the time left; one that does what happens once, such as to compile, is none."""
+    self.steps, self.examples, self.seconds = self.steps + steps, self.examples + examples, self.seconds + seconds
 
   def note(self, text: str) -> None:
     """Shows what takes time without a step, such as "compiling"."""

@@ -1,7 +1,7 @@
 """A reporter writes what a run's steps measured to the log, and stops the run if losses are not finite."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 from ml_collections import ConfigDict
@@ -15,11 +15,24 @@ from calib_jax.training.run_log.telemetry import Meter
 
 
 class Measured(NamedTuple):
-  """What one step measured, as arrays on the device with a leading axis of seeds."""
+  """What the steps of one call measured, as arrays on the device ``[steps, S]``.
+
+  Attributes:
+    step: the last of these steps.
+    count: their number, which may be less than the length of the arrays.
+    phase: the name of their phase.
+    measured: the arrays by name.
+  """
 
   step: int
+  count: int
   phase: str
   measured: dict[str, jax.Array]
+
+  def each(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields each step and what it measured of every seed."""
+    for i in range(self.count):
+      yield self.step - self.count + 1 + i, {name: x[i] for name, x in self.measured.items()}
 
 
 class Reporter:
@@ -32,7 +45,7 @@ class Reporter:
     self.pending: list[Measured] = []
 
   def add(self, measured: Measured) -> None:
-    """Adds what a step measured to the next report."""
+    """Adds what the steps of a call measured to the next report."""
     self.pending.append(measured)
 
   def idle(self) -> bool:
@@ -40,7 +53,7 @@ class Reporter:
     return not self.pending or self.pending[-1].measured["loss"].is_ready()
 
   def previous(self) -> dict[str, jax.Array]:
-    """Returns what the last step but one measured, or the last one if there is no other."""
+    """Returns what the last call but one measured, or the last one if there is no other."""
     return self.pending[-2:][0].measured
 
   def report(self, state: steps.TrainState) -> None:
@@ -51,13 +64,14 @@ class Reporter:
     """
     pending, self.pending = jax.device_get(self.pending), []
     for i, seed in enumerate(self.seeds):
-      for phase in dict.fromkeys(step.phase for step in pending):
-        phase_steps = [step.measured for step in pending if step.phase == phase]
+      for phase in dict.fromkeys(call.phase for call in pending):
+        phase_steps = [measured for call in pending if call.phase == phase for _, measured in call.each()]
         means = {key: float(np.mean([m[key][i] for m in phase_steps])) for key in phase_steps[0]}
         self._write(pending[-1].step, {f"{phase}/{key}": value for key, value in means.items()}, seed)
       skipped = int(state.skipped[i])
       if skipped > self.config.training.max_skipped_steps:
-        measured = [(m.step, {key: value[i] for key, value in m.measured.items()}) for m in pending]
+        measured = [(step, {key: value[i] for key, value in of_seeds.items()})
+                    for call in pending for step, of_seeds in call.each()]
         raise UserError(self._broken(seed, skipped, measured))
     rates = {f"time/{key}": value for key, value in self.meter.read().items()}
     for seed in self.seeds:

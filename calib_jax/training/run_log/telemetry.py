@@ -27,9 +27,9 @@ class Meter:
     """Starts counting again from zero."""
     self.started, self.steps, self.examples, self.waited = time.monotonic(), 0, 0, 0.0
 
-  def count(self, examples: int, waited: float) -> None:
-    """Counts a step."""
-    self.steps, self.examples, self.waited = self.steps + 1, self.examples + examples, self.waited + waited
+  def count(self, steps: int, examples: int, waited: float) -> None:
+    """Counts steps that were taken together."""
+    self.steps, self.examples, self.waited = self.steps + steps, self.examples + examples, self.waited + waited
 
   def read(self) -> dict[str, float]:
     """Returns first steps, rates and memory since the last reading; rates and memory only if a step was counted."""

@@ -13,9 +13,9 @@ from calib_jax import calibrators
 from calib_jax import config as run_config
 from experiments.benchmarks import __main__ as command
 from experiments.benchmarks import calibrators as fits
-from experiments.benchmarks import processes
+from experiments.benchmarks import lease, processes
 from experiments.common import calibrator_peers, timing
-from experiments.common.commands import ROOT
+from experiments.common.commands import RESULTS, ROOT
 from tests.calibrators.data import synthetic
 
 ROWS = {  # The rows of some words at the tiny scale.
@@ -25,6 +25,8 @@ ROWS = {  # The rows of some words at the tiny scale.
                                   "scikit-learn roc_auc_score N = 2000"]),
   "vocabulary": (["`focal`"], ["`focal`"]),
   "data": (["JPEG", "crop"], ["JPEGs to 224x224", "host and device, crop_flip"]),
+  "calls": (["linear"], [f"linear head on cached features, {kind}" for kind in (
+    "a step a call", "all in a call", "all in a call, three seeds")]),
   "training": ([""], ["step", "8 devices", "repeated", "shard_map", "secondary soft_avuc", "whole engine"])}
 
 
@@ -47,6 +49,25 @@ def test_it_runs_and_continues(name, tmp_path, capsys):
   assert "| row | " in path.with_suffix(".md").read_text(encoding="utf-8")
   before = path.read_bytes()
   assert command.main(arguments) == 0 and path.read_bytes() == before  # Nothing is left to measure.
+
+
+@pytest.mark.slow
+def test_a_lease_writes_what_it_measures_and_goes_on(tmp_path, capsys):
+  arguments = ["--tiny", f"--out={tmp_path}", "--only", "linear", "digits", "temperature"]
+  assert lease.main([*arguments, "--minutes=0"]) == 0 and not (tmp_path / "lease.json").exists()
+  assert lease.main(arguments) == 0
+  results = json.loads((tmp_path / "lease.json").read_text())
+  assert results["rows"]["digits"] == {"compared": 7, "differ by over 1e-5 of the largest": "none"}
+  assert results["rows"]["steps, linear head on cached features"]["steps"] == 2
+  assert lease.page(results) == (tmp_path / "lease.md").read_text(encoding="utf-8")
+  capsys.readouterr()
+  assert lease.main(arguments) == 0 and capsys.readouterr().out == ""  # Nothing is left to measure.
+
+
+def test_the_docs_have_what_a_lent_card_measured():
+  results = json.loads((RESULTS / "lease_h100.json").read_text(encoding="utf-8"))
+  docs = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+  assert lease.page(results).partition("\n\n")[2].strip() in docs
 
 
 def test_the_docs_name_benchmarks_that_there_are():

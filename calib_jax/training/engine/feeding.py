@@ -1,0 +1,107 @@
+"""What the steps of a stage train on: examples that stay on the devices, or one batch from the host after another."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calib_jax import data
+from calib_jax._system import capacity
+from calib_jax.data.batches import divided, epoch_part
+from calib_jax.training.engine import stages
+from calib_jax.training.engine.layout import Layout, predict
+
+RESIDENT = 0.25  # The share of a device's memory that the examples of a stage may take there.
+
+
+class Chunk(NamedTuple):
+  """What one call of ``mapping.mapped_steps`` trains on.
+
+  Attributes:
+    phase: the index of the phase of its steps.
+    count: the number of its steps.
+    batches: its batches, or where their examples are, ``[devices, steps, seeds, examples, ...]``.
+    examples: the examples that ``batches`` points to; empty if it holds them itself.
+  """
+
+  phase: int
+  count: int
+  batches: dict[str, np.ndarray]
+  examples: dict[str, jax.Array]
+
+  def num_examples(self) -> int:
+    """Returns the number of examples of this process in its batches."""
+    return int(self.batches["mask"][:, :self.count].sum())
+
+
+class Feed:
+  """Gives the steps of a stage their examples, which depend on the seed, the stage and the step alone.
+
+  Examples that take at most ``RESIDENT`` of the memory of a device stay on all of them as they are stored, and a step
+  gets their indices alone. Streams, and larger data sets, are sent as batches, one a call.
+  """
+
+  def __init__(self, phases: Sequence[stages.Phase], first_step: int, seeds: Sequence[int], layout: Layout, *,
+               batch_size: int, accumulation: int, salt: int, most: int, share: float = RESIDENT):
+    """Takes the phases of a stage, of which the steps after ``first_step`` will be asked for.
+
+    Args:
+      phases: the phases of the stage.
+      first_step: the number of steps of the stage that are already taken.
+      seeds: the models' seeds.
+      layout: the processes and devices that a batch is spread over.
+      batch_size: the number of examples of a global batch.
+      accumulation: the number of parts in which a step takes its batch.
+      salt: the number of the stage.
+      most: the largest number of steps of a chunk.
+      share: the share of a device's memory that the examples may take.
+    """
+    self.phases, self.seeds, self.batch_size, self.salt = phases, seeds, batch_size, salt
+    self.options = {"accumulation": accumulation, **layout.options()}
+    self.resident = _resident(phases, layout, share)
+    self.most = min(most, max(stages.phase_steps(phase, batch_size) for phase in phases)) if self.resident else 1
+    self.source = None if self.resident else stages.batches(phases, first_step, seeds, salt=salt,
+                                                            batch_size=batch_size, **self.options)
+
+  def phase(self, step: int) -> int:
+    """Returns the index of the phase that the step after ``step`` steps of the stage belongs to."""
+    return stages.place(self.phases, step, self.batch_size)[0]
+
+  def take(self, step: int, most: int) -> Chunk:
+    """Returns the chunk after ``step`` steps of the stage: at most ``most`` steps, of one phase of one epoch."""
+    number, done = stages.place(self.phases, step, self.batch_size)
+    phase, done = self.phases[number], done[number]
+    if not self.resident:
+      return Chunk(number, 1, {name: x[:, None] for name, x in next(self.source)[1].items()}, {})
+    size = stages.phase_steps(phase, self.batch_size)
+    count = min(most, self.most, size - done % size)
+    of_seeds = [divided(epoch_part(part.labels, done, count, batch_size=self.batch_size, seed=seed, order=phase.order,
+                                   salt=self.salt), self.batch_size, **self.options)
+                for part, seed in zip(phase.examples, self.seeds, strict=True)]
+    batches = {name: np.stack([x[name] for x in of_seeds], axis=2) for name in of_seeds[0]}
+    if count < self.most:  # The program's length is fixed; steps beyond ``count`` are not taken.
+      rest = [(0, 0), (0, self.most - count), (0, 0), (0, 0)]
+      batches = {name: np.pad(x, rest) for name, x in batches.items()}
+    return Chunk(number, count, batches, self.resident[number])
+
+
+def on_features(phases: Sequence[stages.Phase], feature_step: Callable, variables: Any, batch_size: int, layout: Layout
+                ) -> list[stages.Phase]:
+  """Returns the phases of a stage with the features of their examples, ``[N, D]`` a seed, in place of images."""
+  features = [predict(feature_step, variables, phase.examples, batch_size, layout) for phase in phases]
+  return [phase._replace(examples=[data.Examples(*part) for part in zip(x["features"], x["labels"], strict=True)])
+          for phase, x in zip(phases, features, strict=True)]
+
+
+def _resident(phases: Sequence[stages.Phase], layout: Layout, share: float) -> list[dict[str, Any]]:
+  """Returns the examples of each phase ``[S, N, ...]`` on the devices; empty if they are to stay on the host."""
+  parts = [part for phase in phases for part in phase.examples]
+  if not all(isinstance(part, data.Examples) for part in parts):
+    return []
+  stats = layout.local[0].memory_stats() or {}
+  limit = stats.get("bytes_limit") or capacity.memory() / len(layout.local)  # The devices of a CPU share its memory.
+  if sum(part.images.nbytes + part.labels.nbytes for part in parts) > share * limit:
+    return []
+  return [layout.everywhere({"image": np.stack([part.images for part in phase.examples]),
+                             "label": np.stack([part.labels for part in phase.examples])}) for phase in phases]
