@@ -39,15 +39,18 @@ OF_CLASSES = {
 }
 
 
-@jax.jit
+_compiled = functools.cache(jax.jit)
+
+
 def _values(pair, classes, risk, counts):
-  """Every metric, by name, in one program."""
+  """Every metric, by name, each in a program: one program of them all would take longer to compile."""
   confidence, correct = pair
-  values = {name: metric(confidence, correct, **counts) for name, metric in OF_PAIRS.items()}
+  values = {name: _compiled(metric)(confidence, correct, **counts) for name, metric in OF_PAIRS.items()}
   for name, metric in OF_RANKS.items():
-    values[name] = metric(confidence, correct if "aurc" in name else ~correct, **counts)
-  values |= {f"{name} of losses": OF_RANKS[name](confidence, risk=risk, **counts) for name in ("aurc", "excess_aurc")}
-  return values | {name: metric(*classes, **counts) for name, metric in OF_CLASSES.items()}
+    values[name] = _compiled(metric)(confidence, correct if "aurc" in name else ~correct, **counts)
+  values |= {f"{name} of losses": _compiled(OF_RANKS[name])(confidence, risk=risk, **counts)
+             for name in ("aurc", "excess_aurc")}
+  return values | {name: _compiled(metric)(*classes, **counts) for name, metric in OF_CLASSES.items()}
 
 
 def _data(kind, n=N, seed=0):

@@ -333,6 +333,7 @@ def test_names_are_text_in_latex(hostile):
     f"text{name}" for name in ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar"))}
   rows = [line for line in table if line.endswith(r"\\")]
   assert len({len(re.findall(r"(?<!\\)&", row)) for row in rows}) == 1
+  assert not any(re.search(r"(?<!\\)[$%_#]|[~^<>|]", row.replace(r"$\leq$", "")) for row in rows[1:])
   # A row that begins with a bracket or a star would be an option of the row above.
   lines = formats.booktabs([["head"], ["[1cm]"], ["*"]], 1).splitlines()
   assert lines[4:6] == [r"{[}1cm] \\", r"{*} \\"]
