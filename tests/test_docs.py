@@ -17,7 +17,7 @@ import calib_jax
 from calib_jax import calibrators, evaluation, losses, models, run, training
 from calib_jax import config as run_config
 from calib_jax._checks import registry
-from calib_jax.cli import compare
+from calib_jax.cli import apply, compare
 from calib_jax.cli import evaluate as command
 from calib_jax.reports import formats
 from configs import common
@@ -202,7 +202,7 @@ def test_every_field_of_a_run_is_explained():
 def test_the_options_of_the_evaluation_command_exist():
   named = set(re.findall(r"(--\w+)", PAGES["docs/evaluation.md"]))
   help_text = io.StringIO()
-  for program in (command, compare):
+  for program in (command, compare, apply):
     with contextlib.redirect_stdout(help_text), pytest.raises(SystemExit):
       program.main(["--help"])
   assert named and named <= set(re.findall(r"--\w+", help_text.getvalue()))

@@ -3,6 +3,7 @@
 calib-jax train --config=configs/digits_savuc.py --workdir=runs/digits_savuc
 calib-jax evaluate --fit val.npz --test test.npz
 calib-jax compare runs/digits_focal runs/digits_savuc --out comparison
+calib-jax apply --calibrator out/calibrator.npz --predictions new.csv --out fixed.csv
 """
 
 import importlib
@@ -13,12 +14,13 @@ from calib_jax._system import process
 
 # The modules of the programs, whose function ``main`` reads the rest of the command line.
 PROGRAMS = {"train": "calib_jax.cli.train", "evaluate": "calib_jax.cli.evaluate",
-            "compare": "calib_jax.cli.compare"}
+            "compare": "calib_jax.cli.compare", "apply": "calib_jax.cli.apply"}
 HELP = f"""usage: calib-jax {{{",".join(PROGRAMS)}}} ..., or python -m calib_jax ...
 
   train     trains, recalibrates, evaluates and reports in one directory: --config=FILE --workdir=DIR
   evaluate  calibrates and measures saved logits or probabilities: --fit val.csv --test test.csv
   compare   measures runs, or files of predictions, beside each other: RUN RUN --out DIR
+  apply     calibrates predictions by a fitted calibrator: --calibrator FILE --predictions new.csv --out fixed.csv
   --version prints the version
 
 calib-jax COMMAND --help shows the options of a command. From Python, calib_jax.losses, .metrics and .calibrators are

@@ -1,7 +1,7 @@
 """What the commands ``evaluation`` and ``compare`` share: options, errors and outputs."""
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 import contextlib
 import pathlib
 import sys
@@ -9,10 +9,12 @@ import time
 from typing import Any, NamedTuple
 import webbrowser
 
+import numpy as np
+
 from calib_jax import calibrators, evaluation
 from calib_jax._system import capacity, progress
 from calib_jax._system.errors import UserError, printable
-from calib_jax._system.files import stem, write_text
+from calib_jax._system.files import stem, write_npz, write_text
 from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import Fitted, Model
@@ -46,6 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--figure_width", choices=("single", "double"),
                       help="the width of all figures, a column of a paper or both; by default what suits the page")
   parser.add_argument("--open", action="store_true", help="opens the page in the browser, with --out")
+  parser.add_argument("--save_probs", action="store_true", help="writes the calibrated probabilities of each set too, "
+                      "with --out")
   parser.add_argument("--json", metavar="FILE", help="also writes results.json there; - prints it, and nothing else")
 
 
@@ -69,6 +73,8 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
     formats.columns(options.columns.split(","))
     if options.open and not options.out:
       raise UserError("--open opens the page that --out DIR writes: say where with --out.")
+    if options.save_probs and not options.out:
+      raise UserError("--save_probs writes into the directory of --out: say which.")
     with progress.shown(note) if sys.stderr.isatty() else contextlib.nullcontext():
       inputs = read(options)
       largest = max(len(parts[0].labels) for model in inputs.models.values() for parts in model.sets.values())
@@ -115,6 +121,8 @@ def write(options: argparse.Namespace, results: Results, inputs: Inputs) -> None
     out.mkdir(parents=True, exist_ok=True)
     failed = {label for _, label in results.failed}
     _save({label: value for label, value in inputs.fitted.items() if label not in failed}, out)
+    if options.save_probs:
+      _save_probs(next(iter(inputs.models.values())), failed, out)
     outputs.write(results, out, title=title(results), config=inputs.config, log=inputs.logs, say=say,
                   seconds=time.monotonic() - options.started, figures=options.figures, width=options.figure_width)
     page = out / "report.html"
@@ -139,6 +147,21 @@ def _save(fitted: Fitted, out: pathlib.Path) -> None:
     calibrators.save(out / "calibrators" / f"{stem(label)}.npz", params, calibrator)
     if label == next(iter(fitted)):
       calibrators.save(out / FITTED, params, calibrator)
+
+
+def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> None:
+  """Writes the probabilities and labels of each set by each calibrator, ``probs/SET_CALIBRATOR.npz``.
+
+  Of several seeds they are those of the first.
+  """
+  (out / "probs").mkdir(exist_ok=True)
+  for name in model.sets:
+    for label in (label for label in model.fitted if label not in failed):
+      predicted = model.calibrated(name, label)[0]
+      probs = np.empty(predicted.part.logits.shape, np.float32)
+      for rows, _, log_probs in predicted.chunks():
+        probs[rows] = predicted.probs(rows, log_probs)
+      write_npz(out / "probs" / f"{stem(name)}_{stem(label)}.npz", probs=probs, labels=predicted.part.labels)
 
 
 def title(results: Results) -> str:

@@ -1,6 +1,6 @@
 """Reads the columns of Parquet files of predictions, if pyarrow is installed."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 import importlib.util
 import os
 import re
@@ -18,14 +18,7 @@ SAFE_PYARROW = (14, 0, 1)
 def read_parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool
                  ) -> Table:
   """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
-  if not importlib.util.find_spec("pyarrow"):
-    raise FileError(": to read Parquet, pyarrow must be installed (pip install pyarrow); CSV works without.")
-  import pyarrow
-  from pyarrow import parquet
-
-  if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < SAFE_PYARROW:
-    raise FileError(f": Parquet is not read with pyarrow {pyarrow.__version__}, because a file could run code in "
-                    "it (CVE-2023-47248): pip install -U pyarrow.")
+  pyarrow, parquet = _imported()
   try:
     schema = parquet.read_schema(path)
     lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
@@ -42,6 +35,19 @@ def read_parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[
     raise FileError(f" cannot be read as Parquet ({reason}).") from error
   outputs = stacked([arrays.pop(name) for name in header.outputs], header)
   return Table(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
+
+
+def _imported():
+  """Returns the modules ``pyarrow`` and ``pyarrow.parquet``; a FileError if there is none that is safe."""
+  if not importlib.util.find_spec("pyarrow"):
+    raise FileError(": to read Parquet, pyarrow must be installed (pip install pyarrow); CSV works without.")
+  import pyarrow
+  from pyarrow import parquet
+
+  if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < SAFE_PYARROW:
+    raise FileError(f": Parquet is not read with pyarrow {pyarrow.__version__}, because a file could run code in "
+                    "it (CVE-2023-47248): pip install -U pyarrow.")
+  return pyarrow, parquet
 
 
 def _num_values(file, wanted: Collection[str]) -> int:
@@ -81,3 +87,25 @@ def _values(column, name: str) -> np.ndarray:
   else:
     raise FileError(f": the column {short(name)} must hold numbers or texts, not {column.type}.")
   return values.reshape(shape)
+
+
+def stream(path: str | os.PathLike) -> tuple[list[str], list[str], Callable[[int], Iterator[dict[str, list]]]]:
+  """Opens a Parquet file; returns its columns, those that hold lists, and a function that reads it.
+
+  The function takes a number of rows, and yields so many at a time, the values of all columns by name.
+  """
+  pyarrow, parquet = _imported()
+  try:
+    file = parquet.ParquetFile(path)
+    schema = file.schema_arrow
+  except (pyarrow.ArrowException, OSError) as error:
+    raise FileError(f" cannot be read as Parquet ({str(error)[:200]}).") from error
+
+  def batches(num_rows):
+    try:
+      for batch in file.iter_batches(batch_size=num_rows):
+        yield {name: column.to_pylist() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    except (pyarrow.ArrowException, OSError) as error:
+      raise FileError(f" cannot be read as Parquet ({str(error)[:200]}).") from error
+
+  return schema.names, [field.name for field in schema if pyarrow.types.is_nested(field.type)], batches

@@ -22,7 +22,7 @@ TEXT = 100  # Bytes that a text takes in memory beside its characters.
 def read_csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool) -> Table:
   """Reads the columns of a CSV or TSV file with a header (RFC 4180). Those of ``extra`` are text."""
   separator = SEPARATORS[pathlib.Path(path).suffix.lower()]
-  lines = csv.reader(_lines(path), delimiter=separator, strict=True)
+  lines = csv.reader(lines_of(path), delimiter=separator, strict=True)
   try:
     names = [name.strip() for name in next(lines, [])]
     if len(names) == 1 and (mark := next((mark for mark in ";\t|," if mark in names[0]), "")):
@@ -35,7 +35,7 @@ def read_csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
 
     def numbers_of_rows():
       taken = checked = 0
-      for count, row in enumerate(_fields(lines, len(names)), 1):
+      for count, row in enumerate(fields(lines, len(names)), 1):
         for i, text in texts.items():
           text.append(row[i])
           taken += TEXT + len(row[i])
@@ -54,7 +54,7 @@ def read_csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
   return Table(header, outputs, {name: read.pop(name) for name in header.labels}, read)
 
 
-def _fields(lines, num_fields: int) -> Iterator[list[str]]:
+def fields(lines, num_fields: int) -> Iterator[list[str]]:
   """Yields the fields of each row of ``csv.reader`` after the header, which must be ``num_fields``."""
   is_empty = True
   while True:
@@ -75,7 +75,7 @@ def _fields(lines, num_fields: int) -> Iterator[list[str]]:
     raise ValueError("it has no rows")
 
 
-def _lines(path: str | os.PathLike) -> Iterator[str]:
+def lines_of(path: str | os.PathLike) -> Iterator[str]:
   """Yields the lines of a text file, none of which may be too long for memory."""
   with open(path, encoding="utf-8-sig", newline="") as file:
     for number in itertools.count(1):
@@ -99,7 +99,7 @@ def read_json_lines(path: str | os.PathLike, extra: Collection[str], say: Callab
   """Reads the keys of a file of JSON lines, an object a row. A key with lists becomes ``[N, K]``."""
   header, values, taken, count = None, {}, 0, 0
   try:
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
       if not line.strip():
         continue
       row, count = parse_json(line, f": line {number:,}"), count + 1

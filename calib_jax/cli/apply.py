@@ -1,0 +1,98 @@
+"""Applies a fitted calibrator to new predictions: calib-jax apply --calibrator FILE --predictions FILE --out FILE.
+
+The calibrator is an ``.npz`` that ``evaluate --out`` or ``calibrators.save`` wrote. The predictions are a .csv, .tsv,
+.jsonl, .parquet or .npz with logits or probabilities, with or without labels; a file may be larger than the memory. The
+result has the probabilities in place of the outputs, and everything else of the input; its ending says what it is.
+"""
+
+import argparse
+from collections.abc import Iterator
+import pathlib
+import sys
+
+import jax
+import numpy as np
+
+from calib_jax import calibrators
+from calib_jax._system.errors import FileError, UserError, about, printable
+from calib_jax.cli import shared
+from calib_jax.predictions import streaming
+from calib_jax.predictions.logits import as_logits
+
+
+def main(arguments: list[str] | None = None) -> int:
+  """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
+  parser = argparse.ArgumentParser(prog="calib-jax apply", description=__doc__.splitlines()[0], allow_abbrev=False)
+  parser.error = lambda message: argparse.ArgumentParser.error(parser, printable(message))
+  parser.add_argument("--calibrator", metavar="FILE", required=True, help="a fitted calibrator, such as calibrator.npz")
+  parser.add_argument("--predictions", metavar="FILE", required=True, help="what it is applied to")
+  parser.add_argument("--out", metavar="FILE", required=True, help=f"what is written: {', '.join(streaming.SUFFIXES)}")
+  parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
+  parser.add_argument("--percent", action="store_true", help="probabilities are percentages, from 0 to 100")
+  options = parser.parse_args(arguments)
+  try:
+    out = pathlib.Path(options.out)
+    if out.suffix.lower() not in streaming.SUFFIXES:
+      raise UserError(f"--out {options.out}: its ending must be one of {', '.join(streaming.SUFFIXES)}.")
+    if out.exists() and out.samefile(options.predictions):
+      raise UserError(f"--out {options.out} is the file of the predictions, which it would replace: name another one.")
+    fitted = calibrators.load(options.calibrator)
+    if not isinstance(fitted, calibrators.Fitted):
+      raise UserError(f"{options.calibrator} holds params without the name of their calibrator: write it by "
+                      "calibrators.save(path, params, calibrator).")
+    say = _say(options.predictions)
+    with about(options.predictions), streaming.opened(options.predictions, say,
+                                                      at_once=fitted.calibrator.together) as source:
+      rows = calibrated(fitted, source, options)
+      probs, others, columns = next(rows, (None, None, None))
+      if probs is None:
+        raise FileError(" holds no rows.")
+      number = streaming.write(out, columns, _all(probs, others, rows), source.whole)
+    print(printable(f"{options.out} has the probabilities of {number:,} rows by {fitted.calibrator.name}."))
+    return 0
+  except (UserError, TypeError, ValueError) as error:
+    print(f"error: {printable(error)}", file=sys.stderr)
+  except OSError as error:
+    print(f"error: {printable(error.filename or options.out)}: {error.strerror}.", file=sys.stderr)
+  return 2
+
+
+def _say(path: str):
+  return lambda text: shared.note(f"{path}{text}")
+
+
+def _all(probs, others, rows) -> Iterator[tuple]:
+  yield probs, others
+  for probs, others, _ in rows:
+    yield probs, others
+
+
+def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace) -> Iterator[tuple]:
+  """Yields the calibrated probabilities ``[n, K]`` of some rows, what else they hold, and the names of the columns.
+
+  What outputs are, logits or probabilities, is decided by the first rows. A single column of outputs, of the positive
+  of two classes, stays one.
+  """
+  kind, apply, size, row = source.kind, jax.jit(fitted.apply), 0, 0
+  for outputs, others in source.rows:
+    try:
+      logits, probs = as_logits(kind, outputs, _say(options.predictions) if not row else lambda text: None,
+                                options.logits and kind == source.kind, options.percent)
+    except FileError as error:
+      raise FileError(f", of the rows from {row:,} on{error}") from error
+    if not row and not options.percent:
+      kind = "logits" if probs is None else "probs"
+    size = size or len(logits)
+    padded = np.concatenate([logits, np.zeros((size - len(logits), logits.shape[1]), np.float32)])  # One program.
+    try:
+      new = np.exp(np.asarray(apply(padded)))[:len(logits)]
+    except (TypeError, ValueError) as error:
+      raise UserError(f"{options.calibrator} cannot be applied to {logits.shape[1]} classes: "
+                      f"{str(error).splitlines()[0][:200]}") from error
+    binary = outputs.ndim == 1 or outputs.shape[1] == 1
+    names = source.classes if source.classes and not binary else range(new.shape[1])
+    if binary:
+      names = source.classes[-1:] if source.classes else [1]
+      new = new[:, 1:]
+    yield new, others, [f"prob_{name}" for name in names]
+    row += len(logits)

@@ -1,0 +1,247 @@
+"""Reads files of predictions some rows at a time, and writes their rows with other probabilities."""
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import pathlib
+from typing import NamedTuple
+import zipfile
+
+import numpy as np
+
+from calib_jax._system.errors import FileError, short
+from calib_jax._system.files import Archive, opened_npz
+from calib_jax._system.json_objects import parse_json
+from calib_jax.predictions.headers import CLASSES, LABELS, NUMBER, OUTPUTS, Header, listed, read_header, say_others
+from calib_jax.predictions.text_files import SEPARATORS, fields, lines_of
+
+NUMBERS = 2**20  # Numbers of the outputs that are read at a time.
+ROWS = 2**14  # The most rows that are read at a time.
+SUFFIXES = (*SEPARATORS, ".jsonl", ".parquet", ".pq", ".npz")
+
+
+class Rows(NamedTuple):
+  """Some rows of a file: its outputs ``[n, K]`` or ``[n]``, and by name the ``n`` values of what else it holds."""
+
+  outputs: np.ndarray
+  others: Mapping[str, list | np.ndarray]
+
+
+class Source(NamedTuple):
+  """A file of predictions that is open.
+
+  Attributes:
+    kind: what its outputs are called, one of ``headers.OUTPUTS``.
+    classes: the names of the classes, or of the positive one of a single column; None if it does not name them.
+    rows: its rows, in order, some at a time.
+    whole: arrays that are not by row, by name, such as ``classes``; only an ``.npz`` has them.
+  """
+
+  kind: str
+  classes: list[str] | None
+  rows: Iterator[Rows]
+  whole: Mapping[str, np.ndarray] = {}
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike, say: Callable[[str], None], *, at_once: bool = False) -> Iterator[Source]:
+  """Opens a file of predictions, with or without labels; ``say`` is called with a sentence for each choice.
+
+  ``at_once`` gives all its rows at one time. What cannot be read is a FileError, whose text follows the path.
+  """
+  most = 2**31 - 1 if at_once else 0
+  suffix = pathlib.Path(path).suffix.lower()
+  if suffix not in SUFFIXES:
+    raise FileError(f": files of this ending are not read some rows at a time, but {', '.join(SUFFIXES)} are.")
+  if suffix == ".npz":
+    with opened_npz(path) as archive:
+      yield _npz(archive, say, most)
+  else:
+    yield {".jsonl": _json_lines, ".parquet": _parquet, ".pq": _parquet}.get(suffix, _csv)(path, say, most)
+
+
+def _header(names: list[str], lists: list[str], say: Callable[[str], None]) -> Header:
+  """Finds the columns of outputs; there need not be any labels."""
+  dummy = [] if any(name.lower() in LABELS for name in names) else [LABELS[0]]
+  return read_header([*names, *dummy], lists, (), lambda text: None if "weights" in text else say(text))
+
+
+def _at_a_time(num_columns: int) -> int:
+  return max(1, min(ROWS, NUMBERS // max(num_columns, 1)))
+
+
+def _csv(path: str | os.PathLike, say: Callable[[str], None], most: int) -> Source:
+  reader = csv.reader(lines_of(path), delimiter=SEPARATORS[pathlib.Path(path).suffix.lower()], strict=True)
+  try:
+    names = [name.strip() for name in next(reader, [])]
+  except (ValueError, csv.Error, OSError) as error:
+    raise FileError(f" cannot be read as CSV ({error}).") from error
+  header = _header(names, [], say)
+  places = [names.index(name) for name in header.outputs]
+  others = {name: i for i, name in enumerate(names) if i not in places}
+
+  def rows():
+    row = 0
+    try:
+      table = fields(reader, len(names))
+      while block := list(itertools.islice(table, most or _at_a_time(len(places)))):
+        outputs = np.array([[line[i] for i in places] for line in block]).astype(np.float32)
+        yield Rows(outputs, {name: [line[i] for line in block] for name, i in others.items()})
+        row += len(block)
+    except (ValueError, csv.Error, OSError) as error:
+      raise FileError(f" cannot be read as CSV (after {row:,} rows: {str(error)[:200]}).") from error
+
+  return Source(header.kind, header.classes, rows())
+
+
+def _json_lines(path: str | os.PathLike, say: Callable[[str], None], most: int) -> Source:
+  lines = ((number, line) for number, line in enumerate(lines_of(path), 1) if line.strip())
+  first = next(lines, None)
+  if first is None:
+    raise FileError(" cannot be read as JSON lines (it has no rows).")
+  row = parse_json(first[1], f": line {first[0]:,}")
+  header = _header(list(row), [name for name, value in row.items() if isinstance(value, list)], say)
+  size = len(row[header.outputs[0]]) if isinstance(row[header.outputs[0]], list) else len(header.outputs)
+
+  def rows():
+    table = itertools.chain([first], lines)
+    while block := list(itertools.islice(table, most or _at_a_time(size))):
+      objects = [parse_json(line, f": line {number:,}") for number, line in block]
+      try:
+        outputs = np.array([[values[name] for name in header.outputs] for values in objects], np.float32)
+      except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f": its lines {block[0][0]:,} to {block[-1][0]:,} must each have {listed(header.outputs)}, "
+                        "numbers or lists of one length.") from error
+      names = dict.fromkeys(name for values in objects for name in values if name not in header.outputs)
+      yield Rows(outputs.reshape(len(objects), -1), {name: [x.get(name) for x in objects] for name in names})
+
+  return Source(header.kind, header.classes, rows())
+
+
+def _parquet(path: str | os.PathLike, say: Callable[[str], None], most: int) -> Source:
+  from calib_jax.predictions.parquet_files import stream
+
+  names, lists, batches = stream(path)
+  header = _header(names, lists, say)
+
+  def rows():
+    for columns in batches(most or _at_a_time(len(header.outputs))):
+      outputs = np.stack([np.asarray(columns.pop(name)) for name in header.outputs], axis=-1).astype(np.float32)
+      yield Rows(outputs.reshape(len(outputs), -1), columns)
+
+  return Source(header.kind, header.classes, rows())
+
+
+def _npz(archive: Archive, say: Callable[[str], None], most: int) -> Source:
+  names = list(archive.members)
+  kinds = [name for name in OUTPUTS if name in names]
+  if not kinds:
+    raise FileError(f" must hold logits or probs; it holds {listed(names)}.")
+  say_others(kinds[0], kinds[1:], say)
+  read = archive.read(archive.headers(names))
+  outputs = read.pop(kinds[0])
+  if outputs.ndim > 2:
+    raise FileError(f": {kinds[0]} of shape {short(outputs.shape)} are not rows: reshape them to [N, K].")
+  by_row = {name: x for name, x in read.items() if x.ndim and len(x) == len(outputs) and name not in CLASSES}
+  step = most or _at_a_time(math.prod(outputs.shape[1:]))
+  rows = (Rows(outputs[start:start + step], {name: x[start:start + step] for name, x in by_row.items()})
+          for start in range(0, len(outputs), step))
+  classes = next((list(map(str, read[name].ravel())) for name in CLASSES if name in read), None)
+  return Source(kinds[0], classes, rows, {name: x for name, x in read.items() if name not in by_row})
+
+
+def write(path: pathlib.Path, columns: list[str], rows: Iterator[tuple[np.ndarray, Mapping]],
+          whole: Mapping[str, np.ndarray]) -> int:
+  """Writes rows of probabilities ``[n, K]`` with what else they hold, and returns their number.
+
+  A text file or Parquet has a column of ``columns`` for each class; JSON lines and ``.npz`` have ``probs``, and an
+  ``.npz`` the arrays of ``whole`` too. The file appears only once it is complete.
+  """
+  partial = path.with_suffix(path.suffix + ".tmp")
+  try:
+    number = {".jsonl": _write_json_lines, ".parquet": _write_parquet, ".pq": _write_parquet, ".npz": _write_npz}.get(
+      path.suffix.lower(), _write_csv)(partial, columns, rows, whole)
+    partial.replace(path)
+  finally:
+    partial.unlink(missing_ok=True)
+  return number
+
+
+def _write_csv(path, columns, rows, whole) -> int:
+  number = 0
+  with path.open("w", encoding="utf-8", newline="") as file:
+    writer = csv.writer(file, delimiter=SEPARATORS[pathlib.Path(path.stem).suffix.lower()])
+    for probs, others in rows:
+      if not number:
+        names = list(others)
+        writer.writerow([*names, *columns])
+      writer.writerows([*(others[name][i] for name in names), *(f"{p:.8g}" for p in row)]
+                       for i, row in enumerate(probs))
+      number += len(probs)
+  return number
+
+
+def _write_json_lines(path, columns, rows, whole) -> int:
+  number = 0
+  with path.open("w", encoding="utf-8") as file:
+    for probs, others in rows:
+      for i, row in enumerate(probs.tolist()):
+        values = {name: x[i].item() if isinstance(x, np.ndarray) and x.ndim == 1 else
+                  x[i].tolist() if isinstance(x, np.ndarray) else x[i] for name, x in others.items()}
+        file.write(json.dumps(values | {"probs": row if len(row) > 1 else row[0]}) + "\n")
+      number += len(probs)
+  return number
+
+
+def _write_parquet(path, columns, rows, whole) -> int:
+  import pyarrow
+  from pyarrow import parquet
+
+  number = 0
+  with contextlib.ExitStack() as stack:
+    writer = None
+    for probs, others in rows:
+      others = {name: x if not isinstance(x, np.ndarray) or x.ndim == 1 else list(x) for name, x in others.items()}
+      table = pyarrow.table({**others, **dict(zip(columns, probs.T, strict=True))})
+      writer = writer or stack.enter_context(parquet.ParquetWriter(path, table.schema))
+      writer.write_table(table)
+      number += len(probs)
+  return number
+
+
+def _write_npz(path, columns, rows, whole) -> int:
+  """Writes the probabilities beside the archive first, because the header of an array says how many rows it has."""
+  number, shape, others_read = 0, (), {}
+  beside = path.with_suffix(".rows")
+  try:
+    with beside.open("wb") as file:
+      for probs, others in rows:
+        shape = probs.shape[1:]
+        file.write(np.ascontiguousarray(probs, np.float32).tobytes())
+        for name, x in others.items():
+          others_read.setdefault(name, []).append(np.asarray(x))
+        number += len(probs)
+    arrays = {**whole, **{name: np.concatenate(parts) for name, parts in others_read.items()}}
+    if not {"classes", "class_names"} & arrays.keys() and columns and not NUMBER.fullmatch(columns[0][5:]):
+      arrays["classes"] = np.array([name[5:] for name in columns])
+    with zipfile.ZipFile(path, "w") as archive:
+      for name, array in {**arrays, "probs": None}.items():
+        with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+          if array is not None:
+            np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+            continue
+          head = io.BytesIO()
+          np.lib.format.write_array_header_1_0(head, {
+            "descr": "<f4", "fortran_order": False, "shape": (number, *shape) if shape != (1,) else (number,)})
+          member.write(head.getvalue())
+          with beside.open("rb") as file:
+            while part := file.read(2**24):
+              member.write(part)
+  finally:
+    beside.unlink(missing_ok=True)
+  return number

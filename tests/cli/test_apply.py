@@ -1,0 +1,168 @@
+"""The command ``apply``: every kind of file in and out, some rows at a time, against softmax in NumPy."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from scipy import special
+
+from calib_jax import calibrators
+from calib_jax.cli import apply, evaluate
+from calib_jax.predictions import streaming
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+N, T = 11, 2.5
+RNG = np.random.default_rng(0)
+LOGITS = (3 * RNG.normal(size=(N, 3))).astype(np.float32)
+IDS = [f"q{i}, part" for i in range(N)]
+WANTED = special.softmax(LOGITS / T, axis=1)
+CLASSES = ("cat", "dog", "owl")
+
+
+@pytest.fixture
+def temperature(tmp_path):
+  calibrators.save(tmp_path / "t.npz", {"temperature": np.float32(T)}, calibrators.temperature_scaling())
+  return tmp_path / "t.npz"
+
+
+def _written(path, outputs=LOGITS, kind="logit", names=CLASSES):
+  """Writes outputs with an identifying column and no labels."""
+  columns = {f"{kind}_{name}": outputs[:, k].tolist() for k, name in enumerate(names)}
+  if path.suffix in (".csv", ".tsv"):
+    with path.open("w", newline="") as file:
+      writer = csv.writer(file, delimiter=streaming.SEPARATORS[path.suffix])
+      writer.writerow(["id", *columns])
+      writer.writerows(zip(IDS, *columns.values(), strict=True))
+  elif path.suffix == ".jsonl":
+    rows = [{"id": IDS[i], f"{kind}s": row} for i, row in enumerate(outputs.tolist())]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  elif path.suffix == ".parquet":
+    parquet.write_table(pyarrow.table({"id": IDS, **columns}), path)
+  else:
+    np.savez(path, **{f"{kind}s": outputs, "id": np.array(IDS), "class_names": np.array(names), "epoch": np.array(3)})
+  return path
+
+
+def _read(path):
+  """The identifiers and the probabilities of what was written, and what the columns are called."""
+  if path.suffix in (".csv", ".tsv"):
+    with path.open(newline="") as file:
+      head, *rows = csv.reader(file, delimiter=streaming.SEPARATORS[path.suffix])
+    return [row[0] for row in rows], np.array([row[1:] for row in rows], float), head[1:]
+  if path.suffix == ".jsonl":
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row["id"] for row in rows], np.array([row["probs"] for row in rows]), None
+  if path.suffix == ".parquet":
+    table = parquet.read_table(path)
+    names = table.column_names[1:]
+    return table["id"].to_pylist(), np.stack([table[name].to_numpy() for name in names], 1), names
+  with np.load(path) as arrays:
+    return arrays["id"].tolist(), arrays["probs"], None
+
+
+@pytest.mark.parametrize("rows", [4, 10_000])
+@pytest.mark.parametrize("after", [".csv", ".tsv", ".jsonl", ".parquet", ".npz"])
+@pytest.mark.parametrize("before", [".csv", ".tsv", ".jsonl", ".parquet", ".npz"])
+def test_any_file_becomes_any_other_with_calibrated_probabilities(before, after, rows, temperature, tmp_path,
+                                                                  monkeypatch, capsys):
+  monkeypatch.setattr(streaming, "ROWS", rows)
+  path, out = _written(tmp_path / f"new{before}"), tmp_path / f"fixed{after}"
+  assert apply.main([f"--calibrator={temperature}", f"--predictions={path}", f"--out={out}"]) == 0
+  assert capsys.readouterr().out == f"{out} has the probabilities of 11 rows by temperature_scaling.\n"
+  ids, probs, columns = _read(out)
+  assert ids == IDS and probs.shape == (N, 3)
+  np.testing.assert_allclose(probs, WANTED, rtol=2e-6)
+  named = before != ".jsonl"  # Lists of JSON have no names of classes.
+  assert columns is None or columns == [f"prob_{name}" for name in (CLASSES if named else range(3))]
+  assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["t.npz", path.name, out.name])
+  if before == after == ".npz":
+    with np.load(out) as arrays:
+      assert set(arrays) == {"id", "class_names", "epoch", "probs"} and arrays["epoch"] == 3
+
+
+@pytest.mark.parametrize(("kind", "options"), [("prob", ()), ("probability", ("--percent",)), ("prob", ("one",))])
+def test_probabilities_are_read_as_such(kind, options, temperature, tmp_path):
+  probs = special.softmax(LOGITS, axis=1)
+  if options == ("one",):  # The probability of the positive class alone.
+    path = _written(tmp_path / "new.csv", probs[:, 1:2], kind, ("yes",))
+    odds = special.logit(probs[:, 1].astype(np.float64))
+    wanted, columns = special.expit(odds / T)[:, None], ["prob_yes"]
+  else:
+    path = _written(tmp_path / "new.csv", 100 * probs if options else probs, kind)
+    wanted, columns = WANTED, [f"prob_{name}" for name in CLASSES]
+  out = tmp_path / "fixed.csv"
+  flags = [option for option in options if option.startswith("--")]
+  assert apply.main([f"--calibrator={temperature}", f"--predictions={path}", f"--out={out}", *flags]) == 0
+  ids, actual, names = _read(out)
+  assert ids == IDS and names == columns
+  np.testing.assert_allclose(actual, wanted, rtol=1e-5)
+
+
+def test_what_evaluate_wrote_is_applied_to_the_labelled_file_that_it_read(tmp_path):
+  labels = (LOGITS + RNG.gumbel(size=LOGITS.shape)).argmax(1)
+  fitted = calibrators.vector_scaling().fitted(LOGITS, labels)
+  calibrators.save(tmp_path / "v.npz", fitted.params, fitted.calibrator)
+  np.savez(tmp_path / "val.npz", logits=LOGITS, labels=labels, id=np.array(IDS))
+  assert apply.main([f"--calibrator={tmp_path / 'v.npz'}", f"--predictions={tmp_path / 'val.npz'}",
+                     f"--out={tmp_path / 'out.npz'}"]) == 0
+  with np.load(tmp_path / "out.npz") as arrays:
+    np.testing.assert_allclose(arrays["probs"], np.exp(fitted(LOGITS)), rtol=1e-5)
+    np.testing.assert_array_equal(arrays["labels"], labels)
+
+
+def test_a_calibrator_of_all_rows_together_gets_them_at_once(tmp_path, monkeypatch):
+  monkeypatch.setattr(streaming, "ROWS", 4)
+  fitted = calibrators.label_shift().fitted(LOGITS, LOGITS.argmax(1))
+  calibrators.save(tmp_path / "s.npz", fitted.params, fitted.calibrator)
+  for suffix in (".csv", ".jsonl", ".parquet", ".npz"):
+    out = tmp_path / "fixed.npz"
+    assert apply.main([f"--calibrator={tmp_path / 's.npz'}", f"--predictions={_written(tmp_path / f'new{suffix}')}",
+                       f"--out={out}"]) == 0
+    np.testing.assert_allclose(_read(out)[1], np.exp(fitted(LOGITS)), rtol=1e-5)
+
+
+def test_evaluate_saves_the_probabilities_that_apply_gives(tmp_path):
+  labels = (LOGITS + RNG.gumbel(size=LOGITS.shape)).argmax(1)
+  for name in ("val", "test"):
+    np.savez(tmp_path / f"{name}.npz", logits=LOGITS if name == "val" else 2 * LOGITS, labels=labels)
+  assert evaluate.main([f"--fit={tmp_path / 'val.npz'}", f"--test={tmp_path / 'test.npz'}", "--save_probs",
+                        "--calibrators=temperature_scaling", "--num_resamples=20", f"--out={tmp_path / 'out'}"]) == 0
+  path, = (tmp_path / "out/probs").iterdir()
+  assert path.name == "test_temperature_scaling.npz"
+  assert apply.main([f"--calibrator={tmp_path / 'out/calibrator.npz'}", f"--predictions={tmp_path / 'test.npz'}",
+                     f"--out={tmp_path / 'new.npz'}"]) == 0
+  with np.load(path) as saved, np.load(tmp_path / "new.npz") as new:
+    np.testing.assert_allclose(saved["probs"], new["probs"], rtol=1e-6)
+    np.testing.assert_array_equal(saved["labels"], labels)
+
+
+@pytest.mark.parametrize(("text", "out", "reason"), [
+  ("id,logit_a,logit_b\nx,1,2\ny,nan,1\n", "o.csv", "of the rows from 0 on: 1 of the 2 rows of its logit hold NaN"),
+  ("id,logit_a,logit_b\nx,1,2\ny,1\n", "o.csv", r"new.csv cannot be read as CSV \(after 0 rows: line 3 has 2 fields"),
+  ("id,name\nx,1\n", "o.csv", "must have a header with a column label"),
+  ("id,logit_a,logit_b\n", "o.csv", "it has no rows"),
+  ("id,logit_a,logit_b\nx,1,2\n", "o.txt", "--out .*o.txt: its ending must be one of .csv, .tsv"),
+  ("id,logit_a,logit_b\nx,1,2\n", "new.csv", "is the file of the predictions, which it would replace"),
+])
+def test_a_mistake_is_one_sentence_and_leaves_no_file(text, out, reason, temperature, tmp_path, capsys):
+  (tmp_path / "new.csv").write_text(text)
+  before = sorted(tmp_path.iterdir())
+  assert apply.main([f"--calibrator={temperature}", f"--predictions={tmp_path / 'new.csv'}",
+                     f"--out={tmp_path / out}"]) == 2
+  message = capsys.readouterr().err.splitlines()[-1]
+  assert message.startswith("error: ") and re.search(reason, message), message
+  assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_calibrator_of_other_classes_is_refused(tmp_path, capsys):
+  fitted = calibrators.vector_scaling().fitted(LOGITS[:, :2], LOGITS[:, :2].argmax(1))
+  calibrators.save(tmp_path / "v.npz", fitted.params, fitted.calibrator)
+  path = _written(tmp_path / "new.csv")
+  assert apply.main([f"--calibrator={tmp_path / 'v.npz'}", f"--predictions={path}", f"--out={tmp_path / 'o.csv'}"]) == 2
+  assert "v.npz cannot be applied to 3 classes" in capsys.readouterr().err
+  calibrators.save(tmp_path / "p.npz", fitted.params)
+  assert apply.main([f"--calibrator={tmp_path / 'p.npz'}", f"--predictions={path}", f"--out={tmp_path / 'o.csv'}"]) == 2
+  assert "holds params without the name of their calibrator" in capsys.readouterr().err
