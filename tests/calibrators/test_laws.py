@@ -36,7 +36,7 @@ KEEP_ACCURACY = ("temperature_scaling", "ensemble_temperature_scaling", "paramet
 # Their fits compile longest, or repeat the search of another variant.
 LATER = ("focal gradient", "classwise ensemble_temperature_scaling", "classwise class_temperature_scaling", "top platt",
          "TS by soft-binned error", "structured_vector_scaling", "top beta_calibration", "top spline_calibration",
-         "equal widths")
+         "equal widths", "dirichlet", "smart", "TS by binned error")
 
 
 @pytest.fixture(scope="module", params=[
