@@ -56,6 +56,7 @@ def _intervals(rows, block, key):
   return by_row, errors[1]["overconfident", "calibrated"] | means[1]["overconfident", "calibrated"]
 
 
+@pytest.mark.slow
 def test_intervals_from_blocks_cover_as_often_and_are_as_wide_as_those_from_examples(monkeypatch):
   monkeypatch.setattr(resamples, "CELLS", 150)  # Six to nine examples each.
   truth = {row: _truth(power) for row, power in POWERS.items()}

@@ -9,6 +9,7 @@ from calib_jax import calibrators, evaluation
 from calib_jax.evaluation.columns import COLUMNS, SCORES, Column, Mean
 from tests.evaluation.data import predictions
 
+pytestmark = pytest.mark.xdist_group("columns")  # One worker makes what these tests compare with.
 
 @pytest.fixture
 def columns():
@@ -31,8 +32,14 @@ def _judged():
   return results, json.loads(evaluation.to_json(results)), evaluation.to_rows(results, every=True)
 
 
-def test_another_order_of_the_list_is_another_order_of_columns_and_no_other_number(columns):
-  results, numbers, (head, *rows) = _judged()
+@pytest.fixture(scope="module")
+def judged():
+  """What the list as it is gives, which both tests compare with."""
+  return _judged()
+
+
+def test_another_order_of_the_list_is_another_order_of_columns_and_no_other_number(judged, columns):
+  results, numbers, (head, *rows) = judged
   columns(dict(reversed(COLUMNS.items())))
   reordered, numbers_of_reordered, (head_of_reordered, *rows_of_reordered) = _judged()
   assert numbers_of_reordered == numbers and reordered.verdict == results.verdict
@@ -43,10 +50,10 @@ def test_another_order_of_the_list_is_another_order_of_columns_and_no_other_numb
     assert dict(zip(head_of_reordered, cells_of_reordered, strict=True)) == dict(zip(head, cells, strict=True))
 
 
-def test_a_new_column_is_one_entry_in_the_place_that_it_has_in_the_list(columns):
+def test_a_new_column_is_one_entry_in_the_place_that_it_has_in_the_list(judged, columns):
   squares = Column("squares", "mean square of the NLL", "", Mean(lambda values: values.nll**2), True, None, SCORES,
                    most=np.inf)
-  before, numbers, _ = _judged()
+  before, numbers, _ = judged
   columns({"squares": squares, **COLUMNS})
   results, with_squares, (head, *_) = _judged()
   values = results.first[1].rows["mine", "TS"]
