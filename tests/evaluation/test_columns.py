@@ -11,6 +11,7 @@ from tests.evaluation.data import predictions
 
 pytestmark = pytest.mark.xdist_group("columns")  # One worker makes what these tests compare with.
 
+
 @pytest.fixture
 def columns():
   """A function that puts other columns in the place of ``COLUMNS``, until the test ends."""
