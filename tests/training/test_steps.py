@@ -34,6 +34,7 @@ def test_one_and_eight_devices_train_alike_with_an_uneven_last_batch(options):
   np.testing.assert_array_equal(of_one["test"]["labels"], tiny_splits(3).test.labels)
 
 
+@pytest.mark.skipif(len(jax.devices()) < 2, reason="needs two devices")
 def test_device_scope_differs_from_global_scope_and_averages_the_devices_losses():
   one, two = (train(digits(*SMALL, f"loss.scope={scope}"))[1][0]["test"]["logits"] for scope in ("global", "device"))
   assert np.abs(one - two).max() > 1e-3
