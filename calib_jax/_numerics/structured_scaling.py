@@ -70,7 +70,7 @@ def solve(logits: Array, labels: Array, weights: Array, *, intercept: float, dia
   centre = {"scale": jnp.sum(curvature * features, axis=0) / mass}
   square = {"scale": jnp.sum(curvature * features**2, axis=0)}
   if off_diagonal is not None:
-    mirror = _mirror(jnp.dot(jnp.sum(curvature, axis=1), features))
+    mirror = _mirror(jnp.dot(jnp.sum(curvature, axis=1), features, precision="highest"))
     reflected = _reflected(features, mirror)
     centre["weights"] = jnp.dot(curvature.T, reflected, precision="highest") / mass[:, None]
     square["weights"] = jnp.dot(curvature.T, reflected**2, precision="highest")

@@ -193,7 +193,8 @@ def output(params: dict, x: Array) -> Array:
 def standard(x: Array, weights: Array) -> dict[str, Array]:
   """The means and deviations of the finite inputs ``[N, k]``, which are not trained."""
   share, absent = shares(weights, x.dtype), jnp.isinf(x)
-  mass = jnp.maximum(1 - jnp.dot(share, absent.astype(x.dtype)), jnp.finfo(x.dtype).tiny)
-  centre = jnp.dot(share, jnp.where(absent, 0, x)) / mass
-  unit = jnp.sqrt(jnp.dot(share, jnp.where(absent, 0, x - centre[None, :]) ** 2) / mass)
+  mean = functools.partial(jnp.dot, share, precision="highest")
+  mass = jnp.maximum(1 - mean(absent.astype(x.dtype)), jnp.finfo(x.dtype).tiny)
+  centre = mean(jnp.where(absent, 0, x)) / mass
+  unit = jnp.sqrt(mean(jnp.where(absent, 0, x - centre[None, :]) ** 2) / mass)
   return {"centre": centre, "unit": jnp.where(unit > 0, unit, 1)}

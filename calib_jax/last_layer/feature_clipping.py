@@ -69,7 +69,7 @@ def fit(features: np.ndarray, labels: np.ndarray, *, kernel: np.ndarray, bias: n
 
 @jax.jit
 def _logits(features: Array, threshold: Array, kernel: Array, bias: Array) -> Array:
-  return jnp.minimum(features, threshold) @ kernel + bias[None, :]
+  return jnp.dot(jnp.minimum(features, threshold), kernel, precision="highest") + bias[None, :]
 
 
 @functools.partial(jax.jit, static_argnums=0)
