@@ -1,5 +1,6 @@
 """Calibrators with a temperature for every class, or for every example from a small network."""
 
+import functools
 import math
 
 import jax
