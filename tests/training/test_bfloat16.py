@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from calib_jax import data, training
+from calib_jax._system.errors import UserError
+from calib_jax.training.engine import inputs
 from tests.training.small import digits
 
 STEPS = 60
@@ -52,3 +54,18 @@ def test_curves_are_close(both):
   hits = {dtype: np.mean(both[dtype][2]["logits"].argmax(-1) == labels) for dtype in both}
   # The accuracies differ by less than twice the standard error of one of them.
   assert abs(hits["float32"] - hits["bfloat16"]) < 2 * (hits["float32"] * (1 - hits["float32"]) / len(labels))**0.5
+
+
+@pytest.mark.parametrize(("version", "dtype", "flags", "refused"), [
+  ("0.11.2", "bfloat16", "", True), ("0.12.0", "bfloat16", inputs.FUSION, False), ("0.10.2", "bfloat16", "", False),
+  ("0.12.0", "float32", "", False)])
+def test_bfloat16_on_a_cpu_is_refused_where_it_gives_nan(version, dtype, flags, refused, monkeypatch):
+  monkeypatch.setattr(jax, "__version__", version)
+  monkeypatch.setenv("XLA_FLAGS", flags)
+  config = digits(*CNN, f"model.dtype={dtype}")
+  if not refused:
+    inputs.check_bfloat16(config)
+    return
+  reason = f"bfloat16 on a CPU can give NaN with JAX {version}: set XLA_FLAGS={inputs.FUSION}"
+  with pytest.raises(UserError, match=reason):
+    inputs.check_bfloat16(config)
