@@ -77,11 +77,15 @@ def _intervals(metric: Metric, num_resamples: int, arrays, keys):
   return jax.lax.map(interval, (arrays, keys))
 
 
-def coverage(name: str, model: str, size: int) -> list[dict[str, object]]:
-  """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width."""
+def coverage(name: str, model: str, size: int, repeats: int = 0, resamples: int = 0) -> list[dict[str, object]]:
+  """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width.
+
+  The numbers of simulations and of resamples are those of the committed rows unless they are given.
+  """
   metric, (posterior, *distortion) = METRICS[name], MODELS[model]
   posterior = posteriors.POSTERIORS[posterior]
-  repeats, resamples = 300 if name in (SLOWEST, "AURC") else REPEATS[size], RESAMPLES.get(name, 200)
+  repeats = repeats or (300 if name in (SLOWEST, "AURC") else REPEATS[size])
+  resamples = resamples or RESAMPLES.get(name, 200)
   # Every cell has samples of its own: cells of the same samples would be low or high together.
   of_data, of_intervals = jax.random.split(jax.random.key(zlib.crc32(f"{name}, {model}, {size}".encode())))
   drawn = posteriors.sample(of_data, (repeats, size), posterior, *distortion)

@@ -257,10 +257,10 @@ def test_a_bias_of_a_known_rate_is_subtracted_whole():
     for name in ("ECE, 15 equal-mass bins", "equal mass, norm 2", "NLL", "AURC")
     for model in ("calibrated", "by class, Dirichlet"))])
 def test_intervals_cover_the_true_value(name, model, size, repeats):
-  actual = coverage.coverage(name, size, model, num_repeats=repeats, num_resamples=300)
+  row, = coverage.coverage(name, model, size, repeats, resamples=300)
   # 93 to 97% of intervals should, for calibrated models up to 97.5% because 0 is below none; three standard errors.
   margin = 3 * np.sqrt(0.95 * 0.05 / repeats)
-  assert 0.93 - margin <= actual["covered"] <= 0.975 + margin, actual
+  assert 0.93 - margin <= float(row["covered"]) <= 0.975 + margin, row
 
 
 def _mean_gap(x):
