@@ -282,7 +282,7 @@ def _quantile(x: Array, weights: Array, q) -> Array:
   def value_at(place):
     index = place.astype(jnp.int32) if ends is None else jnp.searchsorted(ends, place, side="right")
     # The gradient of ``ordered[index]`` does not go through meshes with explicit axes (JAX 0.11).
-    return jnp.sum(jnp.where(jnp.arange(len(ordered)) == index, ordered, 0))
+    return jnp.sum(jnp.where(jnp.arange(len(ordered), dtype=index.dtype) == index, ordered, 0))
 
   # The fraction of the place q · last, by which two rows share the gradient, would lose seven bits at 100 in float32.
   # The product with the first 12 bits of q is exact for last < 2^12, and that with the others is small.
