@@ -16,7 +16,7 @@ from calib_jax.training.engine import loop
 def test_programs_are_forgotten_only_where_their_mappings_are_many():
   double = jax.jit(lambda x: 2 * x)
   double(jnp.ones(3))
-  capacity.forget_programs()
+  capacity.forget_programs(share=2.0)  # A process that has run many tests may be over the half of the default.
   assert double._cache_size() == 1
   capacity.forget_programs(share=0.0)
   assert double._cache_size() == 0

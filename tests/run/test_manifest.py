@@ -120,7 +120,8 @@ def test_a_damaged_log_is_named_by_each_command(copy, capsys):
   assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("way", ["bit", "deleted"])
+# A single bit may be one that nothing reads; tests/training/test_engine.py changes a number that is read.
+@pytest.mark.parametrize("way", ["emptied", "deleted"])
 def test_a_damaged_checkpoint_leaves_the_results_and_is_trained_again_where_it_is_needed(way, copy, capsys):
   before, steps = _files(copy), []
   files = [path for path in (copy / "checkpoints/seeds0-1/6").rglob("*") if path.is_file()]
