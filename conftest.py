@@ -20,7 +20,7 @@ os.environ["XLA_FLAGS"] = " ".join([
       "--xla_cpu_parallel_codegen_split_count=1": ("0.10.", "0.11.", "0.12."),
       "--xla_cpu_use_fusion_emitters=false": ("0.10.",)}.items()
     if not os.environ.get("CALIB_JAX_FULL_OPTIMIZATION") and importlib.metadata.version("jax").startswith(versions)),
-  # Otherwise networks in bfloat16 may give NaN; see ``engine.inputs.check_bfloat16``.
+  # Otherwise networks in bfloat16 may give NaN; see ``engine.program.classifier``.
   *(["--xla_cpu_experimental_ynn_fusion_type="] if importlib.metadata.version("jax").startswith(("0.11.", "0.12."))
     else [])])
 

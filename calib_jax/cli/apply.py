@@ -6,9 +6,9 @@ result has the probabilities in place of the outputs, and everything else of the
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+import itertools
 import pathlib
-import sys
 
 import jax
 import numpy as np
@@ -30,53 +30,44 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
   parser.add_argument("--percent", action="store_true", help="probabilities are percentages, from 0 to 100")
   options = parser.parse_args(arguments)
-  try:
-    out = pathlib.Path(options.out)
-    if out.suffix.lower() not in streaming.SUFFIXES:
-      raise UserError(f"--out {options.out}: its ending must be one of {', '.join(streaming.SUFFIXES)}.")
-    if out.exists() and out.samefile(options.predictions):
-      raise UserError(f"--out {options.out} is the file of the predictions, which it would replace: name another one.")
-    fitted = calibrators.load(options.calibrator)
-    if not isinstance(fitted, calibrators.Fitted):
-      raise UserError(f"{options.calibrator} holds params without the name of their calibrator: write it by "
-                      "calibrators.save(path, params, calibrator).")
-    say = _say(options.predictions)
-    with about(options.predictions), streaming.opened(options.predictions, say,
-                                                      at_once=fitted.calibrator.together) as source:
-      rows = calibrated(fitted, source, options)
-      probs, others, columns = next(rows, (None, None, None))
-      if probs is None:
-        raise FileError(" holds no rows.")
-      number = streaming.write(out, columns, _all(probs, others, rows), source.whole)
-    print(printable(f"{options.out} has the probabilities of {number:,} rows by {fitted.calibrator.name}."))
-    return 0
-  except (UserError, TypeError, ValueError) as error:
-    print(f"error: {printable(error)}", file=sys.stderr)
-  except OSError as error:
-    print(f"error: {printable(error.filename or options.out)}: {error.strerror}.", file=sys.stderr)
-  return 2
+  return shared.answered(lambda: _applied(options), options.out)
 
 
-def _say(path: str):
-  return lambda text: shared.note(f"{path}{text}")
+def _applied(options: argparse.Namespace) -> None:
+  """Applies the calibrator, and says how many rows were written."""
+  out = pathlib.Path(options.out)
+  if out.suffix.lower() not in streaming.SUFFIXES:
+    raise UserError(f"--out {options.out}: its ending must be one of {', '.join(streaming.SUFFIXES)}.")
+  if out.exists() and out.samefile(options.predictions):
+    raise UserError(f"--out {options.out} is the file of the predictions, which it would replace: name another one.")
+  fitted = calibrators.load(options.calibrator)
+  if not isinstance(fitted, calibrators.Fitted):
+    raise UserError(f"{options.calibrator} holds params without the name of their calibrator: write it by "
+                    "calibrators.save(path, params, calibrator).")
+
+  def say(text: str) -> None:
+    shared.note(f"{options.predictions}{text}")
+
+  with about(options.predictions), streaming.opened(options.predictions, say,
+                                                    at_once=fitted.calibrator.together) as source:
+    rows = calibrated(fitted, source, options, say)
+    if (first := next(rows, None)) is None:
+      raise FileError(" holds no rows.")
+    number = streaming.write(out, source, itertools.chain([first], rows))
+  print(printable(f"{options.out} has the probabilities of {number:,} rows by {fitted.calibrator.name}."))
 
 
-def _all(probs, others, rows) -> Iterator[tuple]:
-  yield probs, others
-  for probs, others, _ in rows:
-    yield probs, others
+def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace,
+               say: Callable[[str], None]) -> Iterator[tuple[np.ndarray, Mapping]]:
+  """Yields the calibrated probabilities ``[n, K]`` of some rows, and what else these hold.
 
-
-def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace) -> Iterator[tuple]:
-  """Yields the calibrated probabilities ``[n, K]`` of some rows, what else they hold, and the names of the columns.
-
-  What outputs are, logits or probabilities, is decided by the first rows. A single column of outputs, of the positive
-  of two classes, stays one.
+  Whether outputs are logits or probabilities is decided by the first rows. A single column of outputs, of the positive
+  of two classes, stays one: ``[n, 1]``.
   """
   kind, apply, size, row = source.kind, jax.jit(fitted.apply), 0, 0
   for outputs, others in source.rows:
     try:
-      logits, probs = as_logits(kind, outputs, _say(options.predictions) if not row else lambda text: None,
+      logits, probs = as_logits(kind, outputs, say if not row else lambda text: None,
                                 options.logits and kind == source.kind, options.percent)
     except FileError as error:
       raise FileError(f", of the rows from {row:,} on{error}") from error
@@ -89,10 +80,8 @@ def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: ar
     except (TypeError, ValueError) as error:
       raise UserError(f"{options.calibrator} cannot be applied to {logits.shape[1]} classes: "
                       f"{str(error).splitlines()[0][:200]}") from error
-    binary = outputs.ndim == 1 or outputs.shape[1] == 1
-    names = source.classes if source.classes and not binary else range(new.shape[1])
-    if binary:
-      names = source.classes[-1:] if source.classes else [1]
-      new = new[:, 1:]
-    yield new, others, [f"prob_{name}" for name in names]
+    if not np.isfinite(new).all():
+      bad = row + int(np.isnan(new).any(axis=1).argmax())
+      raise UserError(f"{options.calibrator} gives no probabilities for row {bad:,}, counted from 0: its fit failed.")
+    yield new[:, 1:] if outputs.ndim == 1 or outputs.shape[1] == 1 else new, others
     row += len(logits)

@@ -64,10 +64,11 @@ class Inputs(NamedTuple):
 
 
 def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs]) -> int:
-  """Reads everything, judges it, and then writes everything; a mistake of the user is one sentence, and the code 2."""
+  """Reads everything, judges it, and then writes everything; returns the exit code of ``answered``."""
   options.started = time.monotonic()
   capacity.share_freed()
-  try:
+
+  def judged():
     check_range("num_bins", options.num_bins, 1)
     check_range("num_resamples", options.num_resamples, 2)
     formats.columns(options.columns.split(","))
@@ -82,11 +83,19 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
         inputs.models, num_bins=options.num_bins, columns=options.columns.split(","),
         num_resamples=options.num_resamples or min(1000, max(FEWEST, ENOUGH // largest)))
       write(options, results, inputs)
+
+  return answered(judged, options.out)
+
+
+def answered(action: Callable[[], None], out: str | None) -> int:
+  """Calls ``action``, which writes to ``out``; a mistake of the user is one sentence, and the code 2; else it is 0."""
+  try:
+    action()
     return 0
   except (UserError, TypeError, ValueError) as error:
     print(f"error: {printable(error)}", file=sys.stderr)
   except OSError as error:
-    print(f"error: {printable(error.filename or options.out)}: {error.strerror}.", file=sys.stderr)
+    print(f"error: {printable(error.filename or out)}: {error.strerror}.", file=sys.stderr)
   return 2
 
 

@@ -17,7 +17,16 @@ import numpy as np
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import Archive, opened_npz
 from calib_jax._system.json_objects import parse_json
-from calib_jax.predictions.headers import CLASSES, LABELS, NUMBER, OUTPUTS, Header, listed, read_header, say_others
+from calib_jax.predictions.headers import (
+  CLASSES,
+  LABELS,
+  OUTPUTS,
+  WEIGHTS,
+  Header,
+  listed,
+  read_header,
+  say_others,
+)
 from calib_jax.predictions.text_files import SEPARATORS, fields, lines_of
 
 NUMBERS = 2**20  # Numbers of the outputs that are read at a time.
@@ -66,9 +75,9 @@ def opened(path: str | os.PathLike, say: Callable[[str], None], *, at_once: bool
 
 
 def _header(names: list[str], lists: list[str], say: Callable[[str], None]) -> Header:
-  """Finds the columns of outputs; there need not be any labels."""
+  """Finds the columns of outputs; there need not be any labels, and weights come along as other columns do."""
   dummy = [] if any(name.lower() in LABELS for name in names) else [LABELS[0]]
-  return read_header([*names, *dummy], lists, (), lambda text: None if "weights" in text else say(text))
+  return read_header([*names, *dummy], lists, [name for name in names if name.lower() in WEIGHTS], say)
 
 
 def _at_a_time(num_columns: int) -> int:
@@ -155,38 +164,44 @@ def _npz(archive: Archive, say: Callable[[str], None], most: int) -> Source:
   return Source(kinds[0], classes, rows, {name: x for name, x in read.items() if name not in by_row})
 
 
-def write(path: pathlib.Path, columns: list[str], rows: Iterator[tuple[np.ndarray, Mapping]],
-          whole: Mapping[str, np.ndarray]) -> int:
+def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
   """Writes rows of probabilities ``[n, K]`` with what else they hold, and returns their number.
 
-  A text file or Parquet has a column of ``columns`` for each class; JSON lines and ``.npz`` have ``probs``, and an
-  ``.npz`` the arrays of ``whole`` too. The file appears only once it is complete.
+  A text file or Parquet has a column such as ``prob_cat`` for each class of ``source``, numbered from 0 if it names
+  none; JSON lines and ``.npz`` have ``probs``, and an ``.npz`` what of ``source`` is not by row. A single column is
+  that of the positive class, 1. The file appears only once it is complete.
   """
   partial = path.with_suffix(path.suffix + ".tmp")
+  writers = {".jsonl": _write_json_lines, ".parquet": _write_parquet, ".pq": _write_parquet, ".npz": _write_npz}
   try:
-    number = {".jsonl": _write_json_lines, ".parquet": _write_parquet, ".pq": _write_parquet, ".npz": _write_npz}.get(
-      path.suffix.lower(), _write_csv)(partial, columns, rows, whole)
+    number = writers.get(path.suffix.lower(), _write_csv)(partial, source, rows)
     partial.replace(path)
   finally:
     partial.unlink(missing_ok=True)
   return number
 
 
-def _write_csv(path, columns, rows, whole) -> int:
+def _columns(source: Source, num_columns: int) -> list[str]:
+  """Returns the names of the columns of probabilities."""
+  names = source.classes[-num_columns:] if source.classes else [1] if num_columns == 1 else range(num_columns)
+  return [f"prob_{name}" for name in names]
+
+
+def _write_csv(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
   number = 0
   with path.open("w", encoding="utf-8", newline="") as file:
     writer = csv.writer(file, delimiter=SEPARATORS[pathlib.Path(path.stem).suffix.lower()])
     for probs, others in rows:
       if not number:
         names = list(others)
-        writer.writerow([*names, *columns])
+        writer.writerow([*names, *_columns(source, probs.shape[1])])
       writer.writerows([*(others[name][i] for name in names), *(f"{p:.8g}" for p in row)]
                        for i, row in enumerate(probs))
       number += len(probs)
   return number
 
 
-def _write_json_lines(path, columns, rows, whole) -> int:
+def _write_json_lines(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
   number = 0
   with path.open("w", encoding="utf-8") as file:
     for probs, others in rows:
@@ -198,7 +213,7 @@ def _write_json_lines(path, columns, rows, whole) -> int:
   return number
 
 
-def _write_parquet(path, columns, rows, whole) -> int:
+def _write_parquet(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
   import pyarrow
   from pyarrow import parquet
 
@@ -207,14 +222,14 @@ def _write_parquet(path, columns, rows, whole) -> int:
     writer = None
     for probs, others in rows:
       others = {name: x if not isinstance(x, np.ndarray) or x.ndim == 1 else list(x) for name, x in others.items()}
-      table = pyarrow.table({**others, **dict(zip(columns, probs.T, strict=True))})
+      table = pyarrow.table({**others, **dict(zip(_columns(source, probs.shape[1]), probs.T, strict=True))})
       writer = writer or stack.enter_context(parquet.ParquetWriter(path, table.schema))
       writer.write_table(table)
       number += len(probs)
   return number
 
 
-def _write_npz(path, columns, rows, whole) -> int:
+def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
   """Writes the probabilities beside the archive first, because the header of an array says how many rows it has."""
   number, shape, others_read = 0, (), {}
   beside = path.with_suffix(".rows")
@@ -226,9 +241,9 @@ def _write_npz(path, columns, rows, whole) -> int:
         for name, x in others.items():
           others_read.setdefault(name, []).append(np.asarray(x))
         number += len(probs)
-    arrays = {**whole, **{name: np.concatenate(parts) for name, parts in others_read.items()}}
-    if not {"classes", "class_names"} & arrays.keys() and columns and not NUMBER.fullmatch(columns[0][5:]):
-      arrays["classes"] = np.array([name[5:] for name in columns])
+    arrays = {**source.whole, **{name: np.concatenate(parts) for name, parts in others_read.items()}}
+    if source.classes and shape != (1,) and not set(CLASSES) & arrays.keys():
+      arrays["classes"] = np.array(source.classes)
     with zipfile.ZipFile(path, "w") as archive:
       for name, array in {**arrays, "probs": None}.items():
         with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

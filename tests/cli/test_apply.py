@@ -157,6 +157,23 @@ def test_a_mistake_is_one_sentence_and_leaves_no_file(text, out, reason, tempera
   assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_fit_that_failed_is_refused_with_its_first_row(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(streaming, "ROWS", 4)
+  calibrators.save(tmp_path / "t.npz", {"temperature": np.float32(np.nan)}, calibrators.temperature_scaling())
+  assert apply.main([f"--calibrator={tmp_path / 't.npz'}", f"--predictions={_written(tmp_path / 'new.csv')}",
+                     f"--out={tmp_path / 'o.csv'}"]) == 2
+  assert "t.npz gives no probabilities for row 0, counted from 0: its fit failed." in capsys.readouterr().err
+  assert not (tmp_path / "o.csv").exists()
+
+
+def test_weights_come_along_as_other_columns_do(temperature, tmp_path, capsys):
+  (tmp_path / "new.csv").write_text("weight,logit_a,logit_b\n0.5,1,2\n")
+  assert apply.main([f"--calibrator={temperature}", f"--predictions={tmp_path / 'new.csv'}",
+                     f"--out={tmp_path / 'o.csv'}"]) == 0
+  output = capsys.readouterr()
+  assert (tmp_path / "o.csv").read_text().splitlines()[1].startswith("0.5,0.40") and not output.err
+
+
 def test_a_calibrator_of_other_classes_is_refused(tmp_path, capsys):
   fitted = calibrators.vector_scaling().fitted(LOGITS[:, :2], LOGITS[:, :2].argmax(1))
   calibrators.save(tmp_path / "v.npz", fitted.params, fitted.calibrator)

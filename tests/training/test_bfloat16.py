@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import data, training
 from calib_jax._system.errors import UserError
-from calib_jax.training.engine import inputs
+from calib_jax.training.engine import program
 from tests.training.small import digits
 
 STEPS = 60
@@ -57,15 +57,15 @@ def test_curves_are_close(both):
 
 
 @pytest.mark.parametrize(("version", "dtype", "flags", "refused"), [
-  ("0.11.2", "bfloat16", "", True), ("0.12.0", "bfloat16", inputs.FUSION, False), ("0.10.2", "bfloat16", "", False),
+  ("0.11.2", "bfloat16", "", True), ("0.12.0", "bfloat16", program.FUSION, False), ("0.10.2", "bfloat16", "", False),
   ("0.12.0", "float32", "", False)])
 def test_bfloat16_on_a_cpu_is_refused_where_it_gives_nan(version, dtype, flags, refused, monkeypatch):
   monkeypatch.setattr(jax, "__version__", version)
   monkeypatch.setenv("XLA_FLAGS", flags)
   config = digits(*CNN, f"model.dtype={dtype}")
   if not refused:
-    inputs.check_bfloat16(config)
+    program.classifier(config, config.head, 10)
     return
-  reason = f"bfloat16 on a CPU can give NaN with JAX {version}: set XLA_FLAGS={inputs.FUSION}"
+  reason = f"bfloat16 on a CPU can give NaN with JAX {version}: set XLA_FLAGS={program.FUSION}"
   with pytest.raises(UserError, match=reason):
-    inputs.check_bfloat16(config)
+    program.classifier(config, config.head, 10)

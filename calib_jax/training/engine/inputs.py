@@ -1,6 +1,5 @@
 """Checks a model on the shape of the data, which is known once they are read."""
 
-import os
 from typing import Any
 
 import jax
@@ -21,7 +20,6 @@ def check_model(config: ConfigDict, splits: data.Splits) -> None:
   Raises:
     UserError: that says what a model lacks, or which option is for images only.
   """
-  check_bfloat16(config)
   shape = shape_of(splits)
   if shape.dtype == "uint8" and not any(":" in section.name for section in (config.data, config.model, config.head)):
     return
@@ -43,21 +41,6 @@ def check_model(config: ConfigDict, splits: data.Splits) -> None:
                       f"{getattr(logits, 'shape', type(logits).__name__)} for one example.")
     capacity.check_model(variables, num_models)
   check_samples(config, model, variables, shape.zeros())  # The model of the last stage predicts.
-
-
-FUSION = "--xla_cpu_experimental_ynn_fusion_type="  # Without a type; XLA's CPU then fuses as in JAX 0.10.
-
-
-def check_bfloat16(config: ConfigDict) -> None:
-  """Raises a UserError where a network in bfloat16 may give NaN.
-
-  XLA's CPU of JAX 0.11.2 and 0.12.0 fuses a whole network into one program, of which about half are wrong in bfloat16:
-  the same ResNet-50 gave finite logits in some processes, and NaN in others. Without that fusion none did.
-  """
-  if config.model.dtype == "bfloat16" and jax.default_backend() == "cpu" and (
-      jax.__version__.startswith(("0.11.", "0.12.")) and FUSION not in os.environ.get("XLA_FLAGS", "")):
-    raise UserError(f"config key model.dtype: bfloat16 on a CPU can give NaN with JAX {jax.__version__}: set "
-                    f"XLA_FLAGS={FUSION} in the environment, or model.dtype to 'float32'.")
 
 
 def check_samples(config: ConfigDict, model: models.Classifier, variables: Any, images: Any) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import functools
+import os
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +16,11 @@ from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, head_state, loss_state
 from calib_jax.training.distributed.mapping import AXIS, mapped, mapped_steps
 from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
+from calib_jax.training.engine.feeding import may_loop
 from calib_jax.training.engine.layout import Layout
 from calib_jax.training.seed_groups import Shape, shape_of
+
+FUSION = "--xla_cpu_experimental_ynn_fusion_type="  # Without a type; XLA's CPU then fuses as in JAX 0.10.
 
 
 class StageProgram(NamedTuple):
@@ -28,7 +32,7 @@ class StageProgram(NamedTuple):
   last_step: int
   steps_per_epoch: int
   train_steps: Sequence[Callable]  # As ``mapped_steps`` returns them, one a phase.
-  loops: bool  # Whether a call may take several steps; see ``_loops``.
+  loops: bool  # Whether a call may take several steps; see ``feeding.may_loop``.
   predict_step: Callable
   feature_step: Callable | None  # As ``predict_step``, with features; None unless the stage keeps them.
   statistics_step: Callable | None  # For ``averages.reestimated``; None if nothing is reestimated.
@@ -200,25 +204,13 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
   reestimates = config.training.average == "swa" and any(phase.batch_stats != "none" for phase in stage.phases)
   predicts = functools.partial(predictor, model, shape, len(seeds), devices, parallel=config.training.parallel)
   return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps,
-                      stage.cache_features or _loops(model, shape, devices), predicts(),
+                      stage.cache_features or may_loop(model, shape.zeros(), devices), predicts(),
                       predicts(features=True) if stage.cache_features else None,
                       mapped(steps.statistics_step, devices, len(seeds), parallel=config.training.parallel, model=model,
                              normalize=normalizer(shape)) if reestimates else None, init,
                       _starter(stage, number, init, optimizer, seeds),
                       jax.jit(jax.vmap(after_epoch, in_axes=(0, None, 0))) if after_epochs else None,
                       frozenset(update.reads for update in after_epochs.values() if update.reads))
-
-
-def _loops(model: models.Classifier, shape: Shape, devices: Sequence[jax.Device]) -> bool:
-  """Returns whether steps of a model may be taken in a loop of the compiled program.
-
-  On a CPU they may not if it has convolutions: XLA's CPU (JAX 0.10 to 0.12) arranges the gradients of convolutions for
-  its fast library at the top of a program alone, and in a loop they take 15 times as long.
-  """
-  if devices[0].platform != "cpu":
-    return True
-  forward = jax.make_jaxpr(lambda key: model.init(key, shape.zeros()))(jax.random.key(0))
-  return "conv_general_dilated" not in str(forward)
 
 
 def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.GradientTransformation,
@@ -244,7 +236,16 @@ def classifier(config: ConfigDict, head: ConfigDict, num_classes: int) -> models
   """Returns the model of a config, with a head by a section like ``config.head``.
 
   Its batch statistics are shared over the axis of the devices.
+
+  Raises:
+    UserError: for bfloat16 on a CPU where that may give NaN. XLA's CPU of JAX 0.11.2 and 0.12.0 fuses a whole network
+      into one program, and about half of these are wrong in bfloat16: the same ResNet-50 gave finite logits in some
+      processes and NaN in others. Without that fusion none did.
   """
+  if config.model.dtype == "bfloat16" and jax.default_backend() == "cpu" and (
+      jax.__version__.startswith(("0.11.", "0.12.")) and FUSION not in os.environ.get("XLA_FLAGS", "")):
+    raise UserError(f"config key model.dtype: bfloat16 on a CPU can give NaN with JAX {jax.__version__}: set "
+                    f"XLA_FLAGS={FUSION} in the environment, or model.dtype to 'float32'.")
   return models.get(num_classes=num_classes, head=head, axis_name=AXIS, **config.model)
 
 
