@@ -89,6 +89,14 @@ def choices(rows: pd.DataFrame) -> str:
   return markdown.table(["predictions", "n", "chosen", "above the best"], lines)
 
 
+def by_method(rows: pd.DataFrame) -> str:
+  """Returns the Markdown table of the NLL, and of the ECE with its standard error over seeds, of one size."""
+  scores = rows.groupby(["method", "predictions"], sort=False)[["nll", "ece"]].agg(["mean", "sem"])
+  cells = scores.apply(lambda x: f"{x['nll', 'mean']:.3f}, {x['ece', 'mean']:.2f} ± {x['ece', 'sem']:.2f}", axis=1)
+  cells = cells.unstack().loc[rows.method.unique(), rows.predictions.unique()]
+  return markdown.table(["NLL, ECE %", *cells], cells.itertuples())
+
+
 def page(rows: pd.DataFrame) -> str:
   """Returns the page in Markdown."""
   return markdown.filled("calibrators/set_size.md.jinja", tables=tables(rows), choices=choices(rows))

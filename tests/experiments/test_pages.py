@@ -158,6 +158,11 @@ def test_the_tables_of_simulations_are_those_of_the_rows():
   assert all(table in page for table in tables) and verdicts.STUDY.page() in verdict_page
 
 
+def test_the_table_of_calibrators_by_method_is_made_from_its_rows():
+  page = (ROOT / "docs/calibrators_measured.md").read_text(encoding="utf-8")
+  assert set_size.by_method(rows.frame(RESULTS / "calibrators_by_method.csv")) in page
+
+
 def test_every_page_has_a_test_here_or_of_its_own():
   elsewhere = {"second_stage_cost_resnet8", "tune_fashion_mnist_small_savuc"}
   here = {*(path.stem for path in RESULTS.glob("*.tex")), *MADE_BY, "new_heads", "mac_cal_masks_fashion_mnist_mlp",
