@@ -115,7 +115,8 @@ def test_what_evaluate_wrote_is_applied_to_the_labelled_file_that_it_read(tmp_pa
 
 def test_a_calibrator_of_all_rows_together_gets_them_at_once(tmp_path, monkeypatch):
   monkeypatch.setattr(streaming, "ROWS", 4)
-  fitted = calibrators.label_shift().fitted(LOGITS, LOGITS.argmax(1))
+  fitted = calibrators.label_shift().fitted(LOGITS[:6], np.array([0, 0, 0, 0, 1, 2]))
+  assert np.abs(fitted(LOGITS)[:4] - fitted(LOGITS[:4])).max() > 0.1
   calibrators.save(tmp_path / "s.npz", fitted.params, fitted.calibrator)
   for suffix in (".csv", ".jsonl", ".parquet", ".npz"):
     out = tmp_path / "fixed.npz"
@@ -155,6 +156,15 @@ def test_a_mistake_is_one_sentence_and_leaves_no_file(text, out, reason, tempera
   message = capsys.readouterr().err.splitlines()[-1]
   assert message.startswith("error: ") and re.search(reason, message), message
   assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_error_names_the_rows_where_it_is(temperature, tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(streaming, "ROWS", 4)
+  logits = LOGITS.copy()
+  logits[9, 1] = np.nan
+  path = _written(tmp_path / "new.npz", logits)
+  assert apply.main([f"--calibrator={temperature}", f"--predictions={path}", f"--out={tmp_path / 'o.csv'}"]) == 2
+  assert "new.npz, of the rows from 8 on: 1 of the 3 rows" in capsys.readouterr().err
 
 
 def test_a_fit_that_failed_is_refused_with_its_first_row(tmp_path, capsys, monkeypatch):
