@@ -122,7 +122,7 @@ def test_a_calibrator_of_all_rows_together_gets_them_at_once(tmp_path, monkeypat
     out = tmp_path / "fixed.npz"
     assert apply.main([f"--calibrator={tmp_path / 's.npz'}", f"--predictions={_written(tmp_path / f'new{suffix}')}",
                        f"--out={out}"]) == 0
-    np.testing.assert_allclose(_read(out)[1], np.exp(fitted(LOGITS)), rtol=1e-5)
+    np.testing.assert_allclose(_read(out)[1], np.exp(fitted(LOGITS)), rtol=1e-3)  # Iterations, compiled or not.
 
 
 def test_evaluate_saves_the_probabilities_that_apply_gives(tmp_path):
