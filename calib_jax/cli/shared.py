@@ -129,7 +129,8 @@ def write(options: argparse.Namespace, results: Results, inputs: Inputs) -> None
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     failed = {label for _, label in results.failed}
-    _save({label: value for label, value in inputs.fitted.items() if label not in failed}, out)
+    used = next((x.subject for x in results.verdict.recommendations if x.kind == "use"), None)
+    _save({label: value for label, value in inputs.fitted.items() if label not in failed}, used, out)
     if options.save_probs:
       _save_probs(next(iter(inputs.models.values())), failed, out)
     outputs.write(results, out, title=title(results), config=inputs.config, log=inputs.logs, say=say,
@@ -147,14 +148,15 @@ def write(options: argparse.Namespace, results: Results, inputs: Inputs) -> None
     note(caution)
 
 
-def _save(fitted: Fitted, out: pathlib.Path) -> None:
-  """Writes fitted calibrators by label, and the first also as ``FITTED``."""
+def _save(fitted: Fitted, used: str | None, out: pathlib.Path) -> None:
+  """Writes fitted calibrators by label, and the one to be ``used``, or else the first, also as ``FITTED``."""
+  main = used if used in fitted else next(iter(fitted), None)
   for label, (calibrator, (params,)) in fitted.items():
     if label == automatic.AUTO:
       calibrator, params = automatic.chosen(params)
     (out / "calibrators").mkdir(exist_ok=True)
     calibrators.save(out / "calibrators" / f"{stem(label)}.npz", params, calibrator)
-    if label == next(iter(fitted)):
+    if label == main:
       calibrators.save(out / FITTED, params, calibrator)
 
 

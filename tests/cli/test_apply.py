@@ -140,6 +140,17 @@ def test_evaluate_saves_the_probabilities_that_apply_gives(tmp_path):
     np.testing.assert_array_equal(saved["labels"], labels)
 
 
+def test_the_calibrator_that_is_applied_by_default_is_the_recommended_one(tmp_path):
+  rng = np.random.default_rng(0)
+  logits = (2 * rng.normal(size=(2000, 3))).astype(np.float32)
+  labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+  for name in ("val", "test"):  # Overconfident by the factor 4; what fits nothing stands first.
+    np.savez(tmp_path / f"{name}.npz", logits=4 * logits, labels=labels)
+  assert evaluate.main([f"--fit={tmp_path / 'val.npz'}", f"--test={tmp_path / 'test.npz'}", "--num_resamples=20",
+                        "--calibrators", "identity", "temperature_scaling", f"--out={tmp_path / 'out'}"]) == 0
+  assert calibrators.load(tmp_path / "out/calibrator.npz").calibrator.name == "temperature_scaling"
+
+
 @pytest.mark.parametrize(("text", "out", "reason"), [
   ("id,logit_a,logit_b\nx,1,2\ny,nan,1\n", "o.csv", "of the rows from 0 on: 1 of the 2 rows of its logit hold NaN"),
   ("id,logit_a,logit_b\nx,1,2\ny,1\n", "o.csv", r"new.csv cannot be read as CSV \(after 0 rows: line 3 has 2 fields"),
