@@ -52,8 +52,7 @@ def running_once() -> Iterator[None]:
 def sized(function: Callable, size: int, **options) -> Callable:
   """``jax.jit(function, **options)`` for a program that reads ``size`` numbers.
 
-  Within ``running_once``, one that reads few of them is compiled fast rather than into fast code: it would take far
-  longer to compile than to run.
+  Within ``running_once``, one that reads few of them is compiled fast: it takes far longer to compile than to run.
   """
   return _jitted(function, _runs_once.get() and size <= FEW, **options)
 

@@ -30,11 +30,7 @@ def prepare() -> None:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-  """An event loop that ignores what storage reports after the loop was closed.
-
-  After a full disk or a damaged file Orbax closes its loop while threads of the storage are still at work, and each of
-  them would print a traceback.
-  """
+  """An event loop that ignores what Orbax's threads of storage report after the loop was closed."""
 
   def call_soon_threadsafe(self, *arguments, **options):
     try:

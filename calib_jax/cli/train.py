@@ -26,9 +26,6 @@ def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> 
   parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py; it "
                       "is Python and is executed, so use only files that you trust")
   parser.add_argument("--workdir", required=True, help="the run's directory, created if it does not exist")
-  parser.add_argument("--extend", action="store_true", help="makes the run in --workdir longer (a larger "
-                      "training.num_epochs, for example) also where its learning rates depend on its length; without "
-                      "it only runs that then equal those which began so")
   parser.add_argument("--coordinator", help="host:port of the first of several processes")
   parser.add_argument("--num_processes", type=int, help="the number of processes of the run")
   parser.add_argument("--process_id", type=int, help="the index of this process, from 0")
@@ -38,7 +35,7 @@ def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> 
     processes.connect(options.coordinator, options.num_processes, options.process_id)
     config = run_config.load(options.config, overrides)
     run_config.check(config, jax.device_count())
-    run.execute(config, pathlib.Path(options.workdir), hooks, extend=options.extend)
+    run.execute(config, pathlib.Path(options.workdir), hooks)
     return 0
   except UserError as error:
     code, message = 2, f"error: {error}"

@@ -19,7 +19,6 @@ from calib_jax._system.files import stem
 from calib_jax.config.imports import is_import_path
 from calib_jax.data.augmentation import MIXED_LABELS
 from calib_jax.data.sources import LONG_TAIL
-from calib_jax.last_layer.feature_clipping import OBJECTIVES
 from calib_jax.last_layer.laplace import HESSIANS
 from calib_jax.predictions.automatic import AUTO
 from calib_jax.predictions.fitting import UNCALIBRATED
@@ -33,7 +32,6 @@ CHOICES = {
   **{f"{prefix}optimizer.{key}": choices for prefix in ("", "stage2.")
      for key, choices in (("name", training.OPTIMIZERS), ("schedule", training.RATES))},
   "model.dtype": ("float32", "bfloat16"), "evaluation.laplace": ("", *HESSIANS),
-  "evaluation.feature_clipping": ("", *OBJECTIVES),
 }
 
 FILES = ("npz", "arrays")  # The data sets of ``data.path``.
@@ -78,10 +76,9 @@ def check(config: ConfigDict, num_devices: int) -> None:
   if config.evaluation.ensemble and (config.num_seeds < 2 or config.data.split_seed < 0):
     raise UserError("config key evaluation.ensemble needs the models of several seeds, and one validation split for "
                     "all of them: --config.num_seeds=5 --config.data.split_seed=0.")
-  for key, does in (("laplace", "approximates"), ("feature_clipping", "reads in another way")):
-    if config.evaluation[key] and config.head.name != "linear":
-      raise UserError(f"config key evaluation.{key} is for the head 'linear', whose one layer it {does}: got "
-                      f"head.name {short(config.head.name)}.")
+  if config.evaluation.laplace and config.head.name != "linear":
+    raise UserError("config key evaluation.laplace is for the head 'linear', whose one layer it approximates: got "
+                    f"head.name {short(config.head.name)}.")
   _check_evaluation(config.evaluation)
   _check_ood(config)
   _check_by_building(config)

@@ -79,8 +79,7 @@ def _read(name: str, path: pathlib.Path, load: Callable[[pathlib.Path], Pool]) -
 def prepare(name: str, path: str | os.PathLike, out: pathlib.Path, trusted: str = "") -> Pool:
   """Writes a data set as an ``.npz`` of plain arrays, and returns it; what ``read`` refuses, it does, too.
 
-  The file has ``train_images``, ``train_labels``, ``test_images``, ``test_labels`` and ``class_names``, and appears
-  only once it is complete. Its arrays are not compressed, so that images are mapped into memory when they are read.
+  Its arrays are not compressed, so that images are mapped into memory when they are read.
   """
   pool = read(name, path, trusted)
   try:
@@ -172,8 +171,7 @@ def _pictures(path: pathlib.Path, names: list[str], read_file: Callable[[str, in
   """Returns Tiny ImageNet: classes are in the order of ``wnids.txt``, and pictures in that of class and then name.
 
   ``names`` are the files, such as ``train/n1/images/n1_0.JPEG``, and ``read_file`` returns the bytes of one, of which
-  there may be so many at most. A class that is there twice, or no pictures, is a ValueError, and a picture of no known
-  class a KeyError.
+  there may be so many at most.
   """
   lists = [read_file(name, _LARGEST_LIST).decode().splitlines() for name in _LISTS]
   wnids, annotations = ([line.strip() for line in lines if line.strip()] for lines in lists)

@@ -35,41 +35,25 @@ def normalize(images: Array, mean: Array, std: Array) -> Array:
 
 
 class Batch(NamedTuple):
-  """A device's share of a batch.
+  """A device's share of a batch."""
 
-  Attributes:
-    images: ``[n, H, W, C]``.
-    labels: ``[n]`` integers.
-    mask: ``[n]`` bools, False for padding, which is never a partner.
-    key: the step's PRNG key.
-    axis_name: the mapped axis of the devices, over which partners are drawn; None for one device.
-    num_classes: the number of classes.
-  """
-
-  images: Array
-  labels: Array
-  mask: Array
-  key: Array
-  axis_name: str | None
+  images: Array  # ``[n, H, W, C]``.
+  labels: Array  # ``[n]`` integers.
+  mask: Array  # ``[n]`` bools, False for padding, which is never a partner.
+  key: Array  # The step's PRNG key.
+  axis_name: str | None  # The mapped axis of the devices, over which partners are drawn; None for one device.
   num_classes: int
 
 
 class Augmented(NamedTuple):
-  """What a step trains on.
+  """What a step trains on."""
 
-  Attributes:
-    images: ``[n V, H, W, C]``, the V views of each example one after another; V is 1 for most augmentations.
-    labels: ``[n]`` integers, or ``[n, K]`` floats where they are mixed.
-    mask: ``[n]`` bools, False for padding.
-    unmix: maps the head's output for ``images`` to that which ``labels`` belong to.
-    penalties: maps the logits of ``images`` to further losses per example ``[n]``, by name, which are added to the
-      loss.
-  """
-
-  images: Array
-  labels: Array
-  mask: Array
+  images: Array  # ``[n V, H, W, C]``, the V views of each example one after another; V is 1 for most augmentations.
+  labels: Array  # ``[n]`` integers, or ``[n, K]`` floats where they are mixed.
+  mask: Array  # ``[n]`` bools, False for padding.
+  # Maps the head's output for ``images`` to that which ``labels`` belong to.
   unmix: Callable[[Array], Array] = lambda output: output
+  # Maps the logits of ``images`` to further losses per example ``[n]``, by name, which are added to the loss.
   penalties: Callable[[Array], dict[str, Array]] = lambda logits: {}
 
 

@@ -31,14 +31,11 @@ def steps_per_epoch(num_examples: int, batch_size: int) -> int:
 
 def divided(index: np.ndarray, batch_size: int, num_devices: int, host: tuple[int, int], accumulation: int = 1
             ) -> dict[str, np.ndarray]:
-  """Divides ``index`` into batches, and returns this host's shares ``[num_devices, batches, n]`` of them.
+  """Returns this host's shares ``[num_devices, batches, n]`` of the batches of ``index``, and their ``mask``.
 
   Here n is ``batch_size / hosts / num_devices``. A short last batch is padded with example 0, where ``mask`` is False.
   A batch has ``accumulation`` equal parts. Hosts, and then devices, take contiguous shares of each part, in order, and
   a device stores its shares one after another.
-
-  Returns:
-    ``index``, int32, and ``mask``.
   """
   padded = np.zeros(steps_per_epoch(len(index), batch_size) * batch_size, np.int32)
   padded[: len(index)] = index

@@ -107,11 +107,7 @@ class Linear(Head):
 
 @register(HEADS, "two_stage")
 class TwoStage(Head):
-  """The head of two-stage training (TST; Jordahn & Olmos 2024): D to 3 ``width``, ReLU, ``width``, ``num_classes``.
-
-  Attributes:
-    width: the number of units before the last layer.
-  """
+  """The head of two-stage training (TST; Jordahn & Olmos 2024): D to 3 ``width``, ReLU, ``width``, ``num_classes``."""
 
   width: int = 128
 

@@ -50,10 +50,7 @@ class FeedForward(nn.Module):
 
 
 def patches(x: Array, width: int, side: int, dtype: Any) -> Array:
-  """Maps images ``[N, H, W, C]`` to a vector a patch, ``[N, H / side, W / side, width]``.
-
-  A ``side`` that does not divide the sides of the images is a ValueError.
-  """
+  """Maps images ``[N, H, W, C]`` to a vector a patch, ``[N, H / side, W / side, width]``."""
   if x.shape[1] % side or x.shape[2] % side:
     raise ValueError(f"patch_size must divide the image's sides, {x.shape[1]} and {x.shape[2]}: got {side}.")
   return nn.Conv(width, (side, side), (side, side), padding="VALID", dtype=dtype, name="stem_patch")(x)

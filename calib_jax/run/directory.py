@@ -71,64 +71,45 @@ def check_entries(folder: pathlib.Path) -> None:
                         f"{folder} cannot be the directory of a run: move it away.")
 
 
-def write_config(config: ConfigDict, folder: pathlib.Path, lengthened: dict | None = None) -> str | None:
+def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
   """Writes ``config.json`` and ``environment.json``; a UserError if the folder holds a run of another config.
 
-  ``lengthened`` is what ``extension.prepare`` says of a run that this command makes longer, else None. The result is a
-  sentence for the user if the devices changed since the last command, else None.
+  It returns a sentence for the user if the devices changed since the last command, else None.
   """
   path = folder / "config.json"
-  if path.exists() and not lengthened and (differing := differences(path, config)):
+  if path.exists() and (differing := differences(path, config)):
     raise UserError(f"--workdir: {folder} holds a run of another config ({differing}): "
                     "give another --workdir, or delete the old one.")
   text, path, now = run_config.to_json(config), folder / "environment.json", environment()
-  changed, earlier = None, extensions(folder)
-  if lengthened and lengthened not in earlier:  # A command that was killed right here may have written it.
-    earlier.append(lengthened)
+  changed = None
   with contextlib.suppress(UserError, ValueError, KeyError, TypeError, IndexError):
     before = read_json(path)["devices"]
     if isinstance(before, list) and before != now["devices"]:
       then, here = (f"{len(devices)} x {devices[0]}" for devices in (before, now["devices"]))
       changed = printable(f"this run began on {cut(then)} and continues on {here}: its numbers may differ by rounding.")
-  write_text(path, json.dumps(now | ({"extensions": earlier} if earlier else {}), indent=2) + "\n")
+  write_text(path, json.dumps(now, indent=2) + "\n")
   write_text(folder / "config.json", text)
   return changed
-
-
-def extensions(folder: pathlib.Path) -> list[dict]:
-  """Returns what ``environment.json`` says of earlier commands that made the run in ``folder`` longer."""
-  with contextlib.suppress(UserError, ValueError, KeyError, TypeError, AttributeError):
-    entries = read_json(folder / "environment.json").get("extensions", [])
-    return [entry for entry in entries if isinstance(entry, dict)]
-  return []
-
-
-def differences(path: pathlib.Path, config: ConfigDict) -> str:
-  """Returns a phrase that lists the training fields in which the config at ``path`` differs, or "" if none do.
-
-  It has the old and the new value of each.
-  """
-  try:
-    # What the present command's config names is imported already, and nothing else needs to be.
-    stored = read_config(path.parent, own_code=None)
-  except UserError as error:
-    return str(error).removesuffix(".")
-  phrases = [f"{key} was {before if before is ABSENT else short(before)} and is {now if now is ABSENT else short(now)}"
-             for key, (before, now) in changes(stored, config).items()]
-  phrases += other_predictions(path.parent, stored, config)
-  return "; ".join(phrases[:6]) + (f"; and {len(phrases) - 6} more" if len(phrases) > 6 else "")
 
 
 ABSENT = "no field"  # Stands for the value of a field that one of two configs does not have, such as another loss's.
 
 
-def changes(before: ConfigDict, now: ConfigDict) -> dict[str, tuple[object, object]]:
-  """Returns the old and the new value of each training field in which two configs differ, by its key."""
+def differences(path: pathlib.Path, config: ConfigDict) -> str:
+  """Returns a phrase with the old and the new value of each training field that differs in the config at ``path``."""
+  try:
+    # What the present command's config names is imported already, and nothing else needs to be.
+    stored = read_config(path.parent, own_code=None)
+  except UserError as error:
+    return str(error).removesuffix(".")
   old, new = ({key: list(value) if isinstance(value, tuple) else value
-               for key, value in flax.traverse_util.flatten_dict(config.to_dict(), sep=".").items()
-               if key.split(".")[0] not in EVALUATION_ONLY} for config in (before, now))
-  return {key: (old.get(key, ABSENT), new.get(key, ABSENT)) for key in sorted(old.keys() | new.keys())
-          if old.get(key, ABSENT) != new.get(key, ABSENT)}
+               for key, value in flax.traverse_util.flatten_dict(part.to_dict(), sep=".").items()
+               if key.split(".")[0] not in EVALUATION_ONLY} for part in (stored, config))
+  pairs = {key: (old.get(key, ABSENT), new.get(key, ABSENT)) for key in sorted(old.keys() | new.keys())}
+  phrases = [f"{key} was {before if before is ABSENT else short(before)} and is {now if now is ABSENT else short(now)}"
+             for key, (before, now) in pairs.items() if before != now]
+  phrases += other_predictions(path.parent, stored, config)
+  return "; ".join(phrases[:6]) + (f"; and {len(phrases) - 6} more" if len(phrases) > 6 else "")
 
 
 def other_predictions(folder: pathlib.Path, before: ConfigDict, now: ConfigDict) -> list[str]:

@@ -13,7 +13,7 @@ from calib_jax import data, evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
 from calib_jax.predictions import ensembles
-from calib_jax.run import extension, last_layer, lock, manifest, outputs
+from calib_jax.run import last_layer, lock, manifest, outputs
 from calib_jax.run.data import check_laplace, load_splits, sets_that_are_read
 from calib_jax.run.directory import check_workdir, create, write_config
 from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks, samples_name
@@ -23,8 +23,8 @@ from calib_jax.training.distributed import processes
 SPLITS = ("validation", "test")
 
 
-def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable] = (), *, reports: bool = True,
-            extend: bool = False) -> None:
+def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable] = (), *, reports: bool = True
+            ) -> None:
   """Trains, calibrates, evaluates and reports. The first process writes everything in ``workdir``.
 
   Args:
@@ -32,8 +32,6 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
     workdir: the run's directory. Models that it already holds are not trained again.
     hooks: the hooks of ``training.train``.
     reports: whether to evaluate and report; if not, the run ends with its predictions.
-    extend: whether a run that ``workdir`` holds may be made longer also where the result is not that of a run that had
-      begun with the larger length; see ``training.Extension``.
 
   Raises:
     UserError: for a mistake of the user, or if another run holds ``workdir``.
@@ -63,8 +61,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
   create(workdir)
   with lock.hold(workdir):
     damage = manifest.begin(workdir)
-    damage, lengthened, note = extension.prepare(config, workdir, splits, damage, allowed=extend)
-    for sentence in (note, write_config(config, workdir, lengthened), not_kept, *remarks(config)):
+    for sentence in (write_config(config, workdir), not_kept, *remarks(config)):
       if sentence:
         say(sentence)
     if training.EVENTS:
@@ -93,10 +90,8 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
     run.predict_sets()
   models = {method: run.model() for method, run in runs.items()}
   validation = {method: run.saved("validation") for method, run in runs.items()}
-  for wanted, title, model_of in ((config.evaluation.laplace, last_layer.LAPLACE, last_layer.laplace),
-                                  (config.evaluation.feature_clipping, last_layer.CLIPPING, last_layer.clipping)):
-    for name, method in of_networks(config, runs, title).items() if wanted else ():
-      models[name], validation[name] = model_of(runs[method], models[method])
+  for name, method in of_networks(config, runs).items() if config.evaluation.laplace else ():
+    models[name], validation[name] = last_layer.laplace(runs[method], models[method])
   if config.evaluation.ensemble:
     models |= {title: model for name in validation
                for title, model in ensembles.models(name, models[name], validation[name]).items()}
@@ -106,15 +101,15 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
                 log=workdir / "metrics.jsonl")
 
 
-def of_networks(config: ConfigDict, methods: Iterable[str], title: str) -> dict[str, str]:
-  """Returns the method of each row whose last layer is read in another way, by the name of the row, with ``title``.
+def of_networks(config: ConfigDict, methods: Iterable[str]) -> dict[str, str]:
+  """Returns the method of each row with a Laplace approximation, by the name of the row.
 
   It is of the network itself, without samples, so that plain cross entropy with samples, whose network is that of the
   baseline, has the row of the baseline, which comes first among the names of ``methods`` in tables.
   """
   names: dict[str, str] = {}
   for method in methods:
-    names.setdefault(f"{method.removesuffix(samples_name(config))}, {title}", method)
+    names.setdefault(f"{method.removesuffix(samples_name(config))}, Laplace", method)
   return names
 
 

@@ -1,44 +1,19 @@
-"""The rows of a run's last layer read in another way: its predictions of every set, with calibrators of its own."""
-
-from collections.abc import Callable
-import functools
-
-import numpy as np
+"""The rows of a run's Laplace approximation: its predictions of every set, with calibrators of its own."""
 
 from calib_jax import evaluation
 from calib_jax.run import manifest
 from calib_jax.run.data import additional_sets
 from calib_jax.run.run import Run, prediction_file
 
-LAPLACE, CLIPPING = "Laplace", "feature clipping"  # Titles of rows, after the name of the method.
-
 
 def laplace(run: Run, plain: evaluation.Model) -> tuple[evaluation.Model, list[evaluation.Predictions]]:
-  """Returns the model that predicts with the Laplace approximation of each seed's head; see ``_model``."""
-  options = run.config.evaluation
-  folder = f"laplace_{options.laplace}" + (f"_{options.laplace_samples}" if options.laplace_samples else "")
-
-  def predict(seed, features):
-    return run.laplace(seed).log_probs(features, num_samples=options.laplace_samples, seed=seed)
-
-  return _model(run, plain, folder, predict)
-
-
-def clipping(run: Run, plain: evaluation.Model) -> tuple[evaluation.Model, list[evaluation.Predictions]]:
-  """Returns the model whose features each seed clips at the threshold of its validation split; see ``_model``."""
-  clipped = functools.cache(run.feature_clipping)
-  return _model(run, plain, f"feature_clipping_{run.config.evaluation.feature_clipping}",
-                lambda seed, features: clipped(seed).logits(features))
-
-
-def _model(run: Run, plain: evaluation.Model, folder: str, predict: Callable[[int, np.ndarray], np.ndarray]
-           ) -> tuple[evaluation.Model, list[evaluation.Predictions]]:
-  """Returns the model whose last layer is ``predict(seed, features) -> logits``, and its predictions of validation.
+  """Returns the model that predicts with the Laplace approximation of each seed's head, and its validation predictions.
 
   It has the sets and the calibrators of the model ``plain`` of the run, fitted to its own predictions of the validation
-  split. These are saved in ``folder`` of ``predictions/``, which is named for the options, and are not made again.
+  split. These are saved in a folder of ``predictions/`` that is named for the options, and are not made again.
   """
-  names = ("validation", *plain.sets)
+  options, names = run.config.evaluation, ("validation", *plain.sets)
+  folder = f"laplace_{options.laplace}" + (f"_{options.laplace_samples}" if options.laplace_samples else "")
   for place, seed in enumerate(run.seeds):
     splits = run.splits(seed)
     images = {"test": lambda splits=splits: splits.test, "validation": lambda splits=splits: splits.validation}
@@ -49,8 +24,8 @@ def _model(run: Run, plain: evaluation.Model, folder: str, predict: Callable[[in
         part = run.saved(name)[place]
         features = run.features(images[name]().images, seed=seed) if part.features is None else part.features
         path.parent.mkdir(exist_ok=True)
-        evaluation.save(path, predict(seed, features), part.labels, part.kind, classes=part.classes,
-                        train_counts=part.train_counts)
+        log_probs = run.laplace(seed).log_probs(features, num_samples=options.laplace_samples, seed=seed)
+        evaluation.save(path, log_probs, part.labels, part.kind, classes=part.classes, train_counts=part.train_counts)
         manifest.add(run.folder, [path])
   sets = {name: run.saved(f"{folder}/{name}") for name in names}
   validation = sets.pop("validation")

@@ -44,16 +44,11 @@ class Damage(NamedTuple):
     """Returns the paths of the files that have other contents."""
     return [path for path, digest in (self.before or {}).items() if self.now.get(path, digest) != digest]
 
-  def without_models(self) -> "Damage":
-    """Returns the damage without the checkpoints and predictions, which a longer run is about to replace."""
-    return Damage(*(files and {k: v for k, v in files.items() if not LASTING.fullmatch(k)} for files in self))
-
 
 def begin(workdir: pathlib.Path) -> Damage:
-  """Says which files of a run are not those that it wrote, before a command writes its own.
+  """Says which files of a run are not those that it wrote, before a command writes its own; restores ``config.json``.
 
-  ``config.json`` is restored from the manifest. Predictions that are missing are made anew from the checkpoint; those
-  that were changed, from which other numbers would come, are a UserError.
+  Predictions that are missing are made anew from the checkpoint; those that were changed are a UserError.
   """
   manifest, reason = read(workdir)
   if reason:
@@ -148,10 +143,9 @@ def read(workdir: pathlib.Path) -> tuple[Manifest | None, str]:
 
 
 def doubt(workdir: pathlib.Path, used: Iterable[str]) -> str | None:
-  """A sentence that says which files of a run are not those that it wrote, or that this is not known; or None.
+  """Says which of the files ``used`` are not those that a run wrote, or that this is not known; None if all are.
 
-  ``used`` are the files to compare, by their paths in the directory. One that the manifest does not list counts only
-  if the run was finished, because an unfinished run may have written more than it has listed.
+  One that the manifest does not list counts only if the run was finished: it may have written more than it has listed.
   """
   manifest, reason = read(workdir)
   if manifest is None:

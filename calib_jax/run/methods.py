@@ -48,9 +48,8 @@ def samples_name(config: ConfigDict) -> str:
 def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   """Returns the config that trains plainly on the same data: cross entropy, the linear head and the schedule "joint".
 
-  The model, the weights that it starts from, the optimizer and the epochs of the first stage stay as they are, except
-  for averages of the weights, sharpness-aware steps, dropout and sampled predictions, which are methods. So do random
-  crops and mirrored images, which are part of the recipe and with which other augmentations begin; these are methods.
+  The model, its first weights, the optimizer, the epochs of the first stage, random crops and mirrored images stay as
+  they are; averages of the weights, sharpness-aware steps, dropout and sampled predictions are methods.
   """
   baseline = config.copy_and_resolve_references().unlock()
   baseline.compare_with_cross_entropy = False

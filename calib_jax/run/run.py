@@ -13,8 +13,6 @@ import numpy as np
 from calib_jax import calibrators, data, evaluation, training
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import stem
-from calib_jax.last_layer.feature_clipping import FeatureClipping
-from calib_jax.last_layer.feature_clipping import fit as clip_features
 from calib_jax.last_layer.laplace import Laplace
 from calib_jax.last_layer.laplace import fit as fit_laplace
 from calib_jax.predictions import ensembles
@@ -138,25 +136,6 @@ class Run:
       except ValueError as error:
         raise UserError(f"config key evaluation.laplace: {error}") from error
     return self._laplace[seed]
-
-  def feature_clipping(self, seed: int | None = None) -> FeatureClipping:
-    """Returns the head of ``seed`` (default: the first) whose features are clipped, by ``evaluation.feature_clipping``.
-
-    The threshold is that of the validation split, and ``run.feature_clipping(seed).logits(run.features(images,
-    seed=seed))`` predicts.
-
-    Raises:
-      UserError: if the head is not linear, or no feature is above 0.
-    """
-    seed = self.seeds[0] if seed is None else seed
-    if self.config.head.name != "linear":
-      raise UserError(f"feature clipping is for the head 'linear': this run's is {self.config.head.name!r}.")
-    head, part = self.variables(seed)["params"]["head"], self.splits(seed).validation
-    try:
-      return clip_features(self.features(part.images, seed=seed), part.labels, kernel=head["kernel"],
-                           bias=head["bias"], objective=self.config.evaluation.feature_clipping or "nll")
-    except ValueError as error:
-      raise UserError(f"config key evaluation.feature_clipping: {error}") from error
 
   def variables(self, seed: int | None = None) -> dict[str, Any]:
     """Returns ``params`` and ``batch_stats`` of the model of ``seed`` (default: the first), for ``model.apply``."""

@@ -5,7 +5,6 @@ from calib_jax.training.averages import AVERAGES
 from calib_jax.training.best_model import SELECTIONS
 from calib_jax.training.checkpoints import Checkpoints
 from calib_jax.training.distributed.stopping import Stopped
-from calib_jax.training.engine.extension import Extension, extension
 from calib_jax.training.engine.inputs import check_model, check_samples
 from calib_jax.training.engine.layout import Layout, predict
 from calib_jax.training.engine.loop import train
@@ -23,7 +22,7 @@ from calib_jax.training.seed_groups import Group, Shape, groups_on_disk, groups_
 import_modules(__name__)  # A new file of this package registers what it holds.
 
 __all__ = ["AVERAGES", "EVENTS", "LOSS_STATES", "NO_EVENTS", "OPTIMIZERS", "RATES", "SCHEDULES", "SELECTIONS",
-           "VALIDATION_LOSSES", "Checkpoints", "Extension", "Group", "Layout", "MetricLog", "Phase", "Shape", "Stage",
-           "StateUpdate", "Stopped", "TrainState", "check_model", "check_phases", "check_samples", "check_weights",
-           "classifier", "decayed", "extension", "groups_on_disk", "groups_to_train", "objective", "of_loss", "plan",
-           "predict", "predictor", "shape_of", "train", "validation_loss"]
+           "VALIDATION_LOSSES", "Checkpoints", "Group", "Layout", "MetricLog", "Phase", "Shape", "Stage", "StateUpdate",
+           "Stopped", "TrainState", "check_model", "check_phases", "check_samples", "check_weights", "classifier",
+           "decayed", "groups_on_disk", "groups_to_train", "objective", "of_loss", "plan", "predict", "predictor",
+           "shape_of", "train", "validation_loss"]

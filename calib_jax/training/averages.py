@@ -20,15 +20,10 @@ AVERAGES = ("", "ema", "swa")
 
 
 class Average(NamedTuple):
-  """The average of each seed's model in a stage.
+  """The average of each seed's model in a stage."""
 
-  Attributes:
-    count: ``[S]``, the number of models that it is of; the same for all seeds.
-    variables: the mean ``params`` and ``batch_stats``.
-  """
-
-  count: Array
-  variables: Any
+  count: Array  # ``[S]``, the number of models that it is of; the same for all seeds.
+  variables: Any  # The mean ``params`` and ``batch_stats``.
 
 
 def variables(state: TrainState) -> dict[str, Any]:
@@ -57,17 +52,6 @@ def enters(training: ConfigDict, step: int, num_steps: int, steps_per_epoch: int
     ends_epoch = step % steps_per_epoch == 0
     return step == num_steps or (ends_epoch and step > (1 - training.average_fraction) * num_steps)
   return training.average == "ema"
-
-
-def resumed(tree: dict[str, Any], training: ConfigDict, step: int, num_steps: int, steps_per_epoch: int
-            ) -> dict[str, Any]:
-  """Returns the tree of a ``step`` of a stage; the mean of SWA starts anew if no model enters it up to this step.
-
-  Models that it has are then those of the last part of a shorter run, which is made longer.
-  """
-  if training.average != "swa" or any(enters(training, i, num_steps, steps_per_epoch) for i in range(1, step + 1)):
-    return tree
-  return {**tree, "average": tree["average"]._replace(count=np.zeros_like(tree["average"].count))}
 
 
 def update(average: Average, state: TrainState, decay: float) -> Average:

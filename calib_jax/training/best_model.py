@@ -20,19 +20,12 @@ SELECTIONS = ("last", "best", "refined")
 
 
 class Best(NamedTuple):
-  """The best model of each seed so far.
+  """The best model of each seed so far."""
 
-  Attributes:
-    loss: ``[S]``, the lowest validation loss, or refined NLL.
-    step: ``[S]``, the step of that evaluation.
-    since: ``[S]``, the number of evaluations since then.
-    variables: the model's ``params`` and ``batch_stats`` at that step.
-  """
-
-  loss: Array
-  step: Array
-  since: Array
-  variables: Any
+  loss: Array  # ``[S]``, the lowest validation loss, or refined NLL.
+  step: Array  # ``[S]``, the step of that evaluation.
+  since: Array  # ``[S]``, the number of evaluations since then.
+  variables: Any  # The model's ``params`` and ``batch_stats`` at that step.
 
 
 def start(state: TrainState) -> Best:
@@ -62,17 +55,10 @@ def update(best: Best, step: Array, variables: Any, loss: Array, patience: Array
 @jax.jit
 @jax.vmap
 def refined_nll(logits: Array, labels: Array) -> Array:
-  """Returns the NLL that is left after the best temperature for these predictions (Berta et al. 2025).
+  """Returns the mean NLL ``[S]`` that is left after the best temperature of each seed (Berta et al. 2025).
 
   It estimates the refinement error: a network may separate classes better and better while its confidence drifts away,
-  which the NLL counts but a calibrator can undo.
-
-  Args:
-    logits: ``[S, N, K]``, the logits of each seed's model on its validation split.
-    labels: ``[S, N]`` integers.
-
-  Returns:
-    ``[S]``, the mean NLL at the temperature with the lowest NLL, one temperature a seed.
+  which the NLL counts but a calibrator can undo. The logits are ``[S, N, K]``, and the labels ``[S, N]`` integers.
   """
   weights = jnp.full(labels.shape, 1 / labels.shape[0], logits.dtype)
   temperature = solve_nll(logits, labels, weights)["temperature"]

@@ -127,9 +127,8 @@ def _check_regular(folder: pathlib.Path) -> None:
 def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
   """Reads the tree of one checkpoint into host memory, in the structure of ``like``, or as nested dicts and lists.
 
-  Raises:
-    ValueError: if the checksum is wrong or an array does not have the shape and dtype of the one in ``like``, and any
-      exception that Orbax raises for damaged files.
+  A wrong checksum, or an array of another shape or dtype than in ``like``, is a ValueError; Orbax raises any
+  exception.
   """
   restored = manager.restore(step, args=ocp.args.StandardRestore())
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
@@ -141,12 +140,9 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
 
 
 def newest(folder: pathlib.Path) -> tuple[int, Any] | None:
-  """Returns the newest checkpoint in ``folder`` as ``(step, tree)`` with nested dicts, or None if there is none.
+  """Reads the newest checkpoint in ``folder`` as ``(step, tree of nested dicts)``; None if there is none.
 
-  The folder is only read.
-
-  Raises:
-    UserError: if the checkpoint is damaged.
+  A damaged one is a UserError.
   """
   if not folder.is_dir():
     return None

@@ -17,21 +17,13 @@ HEAD_STATES: dict[str, Callable[[models.Head, float], StateUpdate]] = {}
 
 
 class MaskState(NamedTuple):
-  """The state of the head ``masked``.
+  """The state of the head ``masked``."""
 
-  Attributes:
-    keep: q, the probability that a weight is used.
-    epoch: the number of epochs of the stage so far.
-    confidence: the sum of the confidences of this epoch's examples.
-    correct: the number of this epoch's examples whose top class is their label.
-    count: the number of this epoch's examples.
-  """
-
-  keep: jax.Array
-  epoch: jax.Array
-  confidence: jax.Array
-  correct: jax.Array
-  count: jax.Array
+  keep: jax.Array  # q, the probability that a weight is used.
+  epoch: jax.Array  # The number of epochs of the stage so far.
+  confidence: jax.Array  # The sum of the confidences of this epoch's examples.
+  correct: jax.Array  # The number of this epoch's examples whose top class is their label.
+  count: jax.Array  # The number of this epoch's examples.
 
 
 @register(HEAD_STATES, "masked")
@@ -72,24 +64,17 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
 
   reads = head.measured if head.adaptive and head.measured != "steps" else ""
   return StateUpdate(init, on_step if head.adaptive and not reads else None, on_epoch, reads=reads,
-                     follows_length=head.adaptive, report=lambda state: {"keep": state.keep},
+                     report=lambda state: {"keep": state.keep},
                      published=(lambda state: {"keep": state.keep}) if head.publishes else None)
 
 
 class BalanceState(NamedTuple):
-  """The state of the head ``simplex_etf``.
+  """The state of the head ``simplex_etf``; its sums are at λ = 0, …, 1."""
 
-  Attributes:
-    share: λ, the share of the linear classifier.
-    confidence: ``[SHARES]``, the sum of the confidences of this epoch's examples at λ = 0, …, 1.
-    correct: ``[SHARES]``, the number of this epoch's examples whose top class is their label, at the same λ.
-    count: the number of this epoch's examples.
-  """
-
-  share: jax.Array
-  confidence: jax.Array
-  correct: jax.Array
-  count: jax.Array
+  share: jax.Array  # λ, the share of the linear classifier.
+  confidence: jax.Array  # ``[SHARES]``, the sum of the confidences of this epoch's examples.
+  correct: jax.Array  # ``[SHARES]``, the number of this epoch's examples whose top class is their label.
+  count: jax.Array  # The number of this epoch's examples.
 
 
 SHARES = 129  # Confidence and accuracy are measured at so many λ, and interpolated between them.
@@ -100,9 +85,8 @@ def balance(head: models.Head, num_epochs: float) -> StateUpdate:
   """Returns the state update of BalCAL (Ni et al. 2025), which sets λ by an epoch's confidence and accuracy.
 
   After each epoch λ is found by bisection, to 1e-4, where the mean confidence of λ·linear + (1 - λ)·ETF is δ times its
-  accuracy. It is 1 if the linear classifier is no more confident than that. Both are those of the training steps, with
-  the ETF logits scaled by class as in the loss, which is what the released code measures. They are added up at evenly
-  spaced λ, so that no logits need be kept.
+  accuracy; it is 1 if the linear classifier is no more confident than that. Both are those of the training steps, with
+  the ETF logits scaled by class as in the loss, as the released code measures them, added up at evenly spaced λ.
   """
   del num_epochs
   shares, zero = jnp.linspace(0, 1, SHARES), jnp.zeros(())

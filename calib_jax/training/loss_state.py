@@ -27,7 +27,6 @@ class StateUpdate(NamedTuple):
     published: a function from the state of a head to batch statistics of the head, by name, which change with it after
       every epoch, because predictions need them; None for none.
     caution: a sentence that a run with this state says before it trains; empty for none.
-    follows_length: whether ``on_epoch`` depends on the number of epochs of the stage.
   """
 
   init: Callable[[], Any]
@@ -37,7 +36,6 @@ class StateUpdate(NamedTuple):
   report: Callable[[Any], dict[str, jax.Array]] | None = None
   published: Callable[[Any], dict[str, jax.Array]] | None = None
   caution: str = ""
-  follows_length: bool = False
 
 
 # Functions ``(number of classes, **options) -> StateUpdate`` by the name of the loss that reads the state.

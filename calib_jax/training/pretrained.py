@@ -19,11 +19,7 @@ _NOT_LAYERS = ("name", "dtype", "weights", "image_size", "dropout")
 
 
 def check_file(config: ConfigDict) -> None:
-  """Checks that the file ``model.weights`` exists and that its model can be converted, before anything is read.
-
-  Raises:
-    UserError: if it does not exist, in which case the message says how to write it, or cannot be converted.
-  """
+  """Raises a UserError unless the file ``model.weights`` is there and its model can be converted."""
   path = config.model.weights
   if path and config.model.name not in models.FROM_TORCH:
     raise UserError(f"config key model.weights needs a model that timm or torchvision has, one of "
@@ -46,11 +42,7 @@ class FirstStage(NamedTuple):
   weights: str
 
   def is_named(self, config: ConfigDict) -> bool:
-    """Returns whether a schedule names one.
-
-    Raises:
-      UserError: if it names both, or if ``model.weights`` is set too.
-    """
+    """Returns whether a schedule names one; a UserError if it names both, or if ``model.weights`` is set too."""
     if self.workdir and self.weights:
       raise UserError(ONE_OF.format(config.schedule.name))
     if any(self) and config.model.weights:
@@ -61,14 +53,8 @@ class FirstStage(NamedTuple):
   def start(self, config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
     """Returns the weights, for ``Stage.start``, with the heads of ``fresh`` if theirs do not fit.
 
-    Args:
-      config: a complete config; its section ``model`` says which model a file holds.
-      variables: not used.
-      fresh: newly initialised variables, with a leading axis of seeds.
-      seeds: the models' seeds. With a run each seed gets the model of the same seed, the best one if the run kept it.
-
-    Raises:
-      UserError: if they cannot be read or are of another backbone.
+    With a run each seed gets the model of the same seed, the best one if the run kept it; the section ``model`` of the
+    config says which model a file holds. Weights that cannot be read or are of another backbone are a UserError.
     """
     del variables
     if self.weights:
@@ -88,8 +74,7 @@ class FirstStage(NamedTuple):
 def fitted(variables: Any, fresh: Any) -> Any:
   """Returns ``variables`` of a trained model, with the head of ``fresh`` ones if the shapes of the two heads differ.
 
-  Raises:
-    UserError: if the backbones differ; the message names the first parameter that does.
+  It is a UserError if the backbones differ, whose message names the first parameter that does.
   """
   def shapes(tree):
     return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(x.shape)[1:]

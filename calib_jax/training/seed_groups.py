@@ -83,11 +83,8 @@ class Group(NamedTuple):
   def variables(self, which: str = "") -> dict:
     """Returns ``params`` and ``batch_stats`` of the newest checkpoint, nested dicts of arrays ``[seeds, ...]``.
 
-    Args:
-      which: ``"best"``, ``"average"``, ``"last"``, or "" for the first of these that was kept.
-
-    Raises:
-      UserError: if there is no checkpoint, it is damaged, or what ``which`` names was not kept.
+    They are the ``"best"``, ``"average"`` or ``"last"`` ones; "" stands for the first of these that was kept. It is a
+    UserError if there is no checkpoint, it is damaged, or what ``which`` names was not kept.
     """
     restored = newest(self.folder)
     if restored is None:

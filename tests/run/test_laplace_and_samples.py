@@ -1,16 +1,16 @@
-"""Runs with sampled predictions, and with rows whose last layer has a posterior or clipped features."""
+"""Runs with sampled predictions, and with rows whose last layer has a posterior."""
 
 import json
 import shutil
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from calib_jax import config as run_config
 from calib_jax import evaluation, run
 from calib_jax._system.errors import UserError
-from calib_jax.last_layer import feature_clipping, laplace
+from calib_jax.last_layer import laplace
 from calib_jax.run import Run, execution
 from calib_jax.run.directory import other_predictions
 from calib_jax.run.methods import method_name, plain_cross_entropy
@@ -33,8 +33,7 @@ def _config(*overrides):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
   folder = tmp_path_factory.mktemp("run") / "run"
-  run.execute(_config("evaluation.samples=4", "evaluation.laplace=full", "evaluation.feature_clipping=nll",
-                      "evaluation.corruptions=('fog',)",
+  run.execute(_config("evaluation.samples=4", "evaluation.laplace=full", "evaluation.corruptions=('fog',)",
                       "evaluation.severities=(2,)", "evaluation.ensemble=True", "data.split_seed=1"), folder)
   return folder
 
@@ -79,9 +78,9 @@ def test_an_ensemble_is_the_mean_of_the_probabilities_of_its_seeds(finished):
 def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(finished):
   rows = json.loads((finished / "results.json").read_text())["results"]
   assert list(rows) == ["test", "fog_2"]
-  expected = [f"{NAME}, 4 samples", f"{NAME}, Laplace", f"{NAME}, feature clipping"]
+  expected = [f"{NAME}, 4 samples", f"{NAME}, Laplace"]
   expected += [f"{name}, ensemble of 2{end}" for name in expected for end in ("", ", TS of each")]
-  assert list(rows["test"]) == expected and all("TS" in rows["test"][name] for name in expected[:4])
+  assert list(rows["test"]) == expected and all("TS" in rows["test"][name] for name in expected[:3])
   loaded, nll = Run.load(finished), []
   for seed in (0, 1):
     splits, head = loaded.splits(seed), loaded.variables(seed)["params"]["head"]
@@ -94,23 +93,6 @@ def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(
     np.testing.assert_allclose(saved.logits, log_probs, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(saved.train_counts, np.bincount(splits.train.labels, minlength=10))
   np.testing.assert_allclose(rows["test"][f"{NAME}, Laplace"]["none"]["nll"]["value"], np.mean(nll), rtol=1e-5)
-
-
-def test_tables_have_the_rows_of_clipped_features(finished):
-  rows, loaded = json.loads((finished / "results.json").read_text())["results"]["test"], Run.load(finished)
-  nll = []
-  for seed in (0, 1):
-    splits, head = loaded.splits(seed), loaded.variables(seed)["params"]["head"]
-    validation, test = (loaded.features(part.images, seed=seed) for part in (splits.validation, splits.test))
-    c = loaded.feature_clipping(seed).threshold
-    assert c == feature_clipping.fit(validation, splits.validation.labels, **head).threshold
-    logits = _map_logits(loaded, np.minimum(test, c), seed)
-    saved = evaluation.load(finished / f"predictions/feature_clipping_nll/test_seed{seed}.npz").logits
-    np.testing.assert_allclose(saved, logits, rtol=1e-4, atol=1e-5)
-    nll.append(_nll(log_softmax(logits, axis=1), splits.test.labels))
-  np.testing.assert_allclose(rows[f"{NAME}, feature clipping"]["none"]["nll"]["value"], np.mean(nll), rtol=1e-5)
-  with pytest.raises(UserError, match="evaluation.feature_clipping is for the head 'linear'.*got head.name 'masked'"):
-    _config("evaluation.feature_clipping=nll", "head.name=masked", "schedule.name=two_stage")
 
 
 def test_another_approximation_needs_no_training_and_other_samples_need_other_predictions(finished, tmp_path, capsys):
@@ -170,16 +152,6 @@ def test_other_samples_need_only_the_predictions_of_the_run_itself_anew(tmp_path
   assert (tmp_path / "baseline/predictions/test_seed0.npz").read_bytes() == of_baseline
 
 
-def test_a_longer_run_has_the_approximation_of_its_own_models(finished, tmp_path):
-  shutil.copytree(finished, tmp_path / "run")
-  fields = ("evaluation.laplace=full", "data.split_seed=1", "training.num_steps=8")
-  run.execute(_config("evaluation.samples=4", *fields), tmp_path / "run", extend=True)
-  loaded = Run.load(tmp_path / "run")
-  log_probs = loaded.laplace().log_probs(loaded.features(loaded.splits(0).test.images))
-  saved = evaluation.load(tmp_path / "run/predictions/laplace_full/test_seed0.npz").logits
-  np.testing.assert_allclose(saved, log_probs, rtol=1e-5, atol=1e-6)
-
-
 def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
   with pytest.raises(UserError, match=r"evaluation.laplace is for the head 'linear'.*got head.name 'masked'"):
     _config("evaluation.laplace=auto", "head.name=masked", "schedule.name=two_stage")
@@ -208,10 +180,10 @@ def test_one_network_has_one_row_of_its_approximation():
   config = digits(*fields)
   methods = [method_name(plain_cross_entropy(config)), method_name(config)]
   assert methods == ["cross_entropy", "cross_entropy, 4 samples"]
-  assert execution.of_networks(config, methods, "Laplace") == {"cross_entropy, Laplace": "cross_entropy"}
+  assert execution.of_networks(config, methods) == {"cross_entropy, Laplace": "cross_entropy"}
   config = _config("evaluation.samples=4")
   plain = plain_cross_entropy(config)
   methods = [method_name(plain), method_name(config)]
   assert methods == ["cross_entropy", f"{NAME}, 4 samples"] and plain.model.dropout == plain.evaluation.samples == 0
-  assert execution.of_networks(config, methods, "Laplace") == {
+  assert execution.of_networks(config, methods) == {
     "cross_entropy, Laplace": "cross_entropy", f"{NAME}, Laplace": f"{NAME}, 4 samples"}

@@ -35,17 +35,6 @@ def test_the_average_has_the_weights_of_its_definition(decay):
   np.testing.assert_array_equal(average.count, [40, 40])
 
 
-@pytest.mark.parametrize(("average", "fraction", "num_steps", "kept"), [
-  ("swa", 0.5, 12, True), ("swa", 0.5, 24, False), ("swa", 0.75, 16, True), ("swa", 0.0, 13, False),
-  ("swa", 1.0, 1000, True), ("ema", 0.5, 24, True)])
-def test_the_mean_of_a_shorter_run_starts_anew_before_the_last_part_of_a_longer_one(average, fraction, num_steps, kept):
-  section = short(f"training.average={average}", f"training.average_fraction={fraction}").training
-  tree = {"average": averages.start(_state([[1.0], [2.0]]))._replace(count=np.array([2, 2], np.int32))}
-  resumed = averages.resumed(tree, section, 12, num_steps, 3)["average"]
-  np.testing.assert_array_equal(resumed.count, [2, 2] if kept else [0, 0])
-  assert resumed.count.dtype == np.int32
-
-
 @pytest.mark.parametrize(("options", "entering"), [
   (("training.average=ema", "training.average_decay=0.6"), range(1, 10)),
   (("training.average=swa", "training.average_fraction=0.7"), (3, 6, 9)),

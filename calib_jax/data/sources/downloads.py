@@ -11,10 +11,7 @@ from calib_jax.data.splits import Pool
 
 
 def archived(name: str, dir: str) -> Pool | None:
-  """Reads ``NAME.npz`` (python -m calib_jax.data prepare) or else the published archive, whichever ``dir`` holds.
-
-  It is None if there is neither, and a file that cannot be read is a UserError.
-  """
+  """Reads ``NAME.npz`` (of calib_jax.data prepare) or else the published archive of ``dir``; None without both."""
   folder = pathlib.Path(dir).expanduser()
   if (prepared := folder / f"{name}.npz").exists():
     classes = read_npz(prepared, ("class_names",)).get("class_names")

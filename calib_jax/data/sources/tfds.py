@@ -76,17 +76,8 @@ def imagenet2012(dir: str, corruption: str, severity: int, *, image_size: int = 
   """Opens ImageNet as TensorFlow Datasets prepares it in array_record files; its validation split is the test split.
 
   Training images are random resized crops, mirrored half of the time. Test and validation images are centre crops of
-  7/8 of the shorter side.
-
-  Args:
-    dir: the directory of TensorFlow Datasets.
-    corruption: the corruption of the test split; empty for none.
-    severity: the severity of the corruption, from 1 to 5.
-    image_size: the side of the images in pixels.
-    num_workers: the number of processes that decode; 0 to decode in threads.
-
-  Raises:
-    UserError: if the data set is not prepared or cannot be read.
+  7/8 of the shorter side. Images have ``image_size`` pixels a side, and ``num_workers`` processes decode them, or
+  threads if it is 0. A data set that is not prepared or cannot be read is a UserError.
   """
   folder = os.path.expanduser(dir)
   tensorflow_datasets, builder = _tfds_builder("imagenet2012", folder, file_format="array_record")

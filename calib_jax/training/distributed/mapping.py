@@ -27,9 +27,8 @@ def mapped(step: Callable, devices: Sequence[jax.Device], num_seeds: int, *, par
            **options) -> Callable:
   """Maps ``step(state, batch, **options)`` over seeds and over ``devices``, which may belong to several processes.
 
-  Returns:
-    A function ``(state, batch)``. The batch has a leading axis of this process's devices and then one of seeds; the
-    state and all results are the same on all devices, with a leading axis of seeds.
+  The result is a function ``(state, batch)``. The batch has a leading axis of this process's devices and then one of
+  seeds; the state and all results are the same on all devices, with a leading axis of seeds.
   """
   return _on_devices(over_seeds(functools.partial(step, **options), num_seeds), 2, devices, parallel)
 
@@ -39,14 +38,13 @@ def mapped_steps(step: Callable, devices: Sequence[jax.Device], num_seeds: int, 
   """Maps training steps ``step(state, batch, key, **options)``, several of them in one call.
 
   The number of steps is an argument of the compiled program: it is the same program however many steps it takes, so
-  that a run has the same bits however its steps are divided into calls. A call takes as long on the host as a step of a
-  small network on a device: docs/benchmarks.md says what calls of 50 steps save.
+  that a run has the same bits however its steps are divided into calls. docs/benchmarks.md says what calls of 50 steps
+  save.
 
-  Returns:
-    A function ``(state, batches, keys, examples={}, count=1) -> (state, measured)``. ``batches`` has the leading axes
-    of this process's devices, of steps, of which the first ``count`` are taken, and of seeds. If it holds ``index`` in
-    place of images and labels, ``examples`` has those, ``image`` and ``label`` ``[S, N, ...]``, on every device. What
-    was measured has the leading axes of steps and seeds. The memory of the state is reused.
+  The result is ``(state, batches, keys, examples={}, count=1) -> (state, measured)``. ``batches`` has the leading axes
+  of this process's devices, of steps, of which the first ``count`` are taken, and of seeds. If it holds ``index`` in
+  place of images and labels, ``examples`` has those, ``image`` and ``label`` ``[S, N, ...]``, on every device. What
+  was measured has the leading axes of steps and seeds. The memory of the state is reused.
   """
   function = jax.jit(over_seeds(functools.partial(step, **options), num_seeds))  # Jitted, it is traced once in take.
 

@@ -19,19 +19,11 @@ _SILENCE = 30  # Seconds without a heartbeat after which JAX treats a process as
 
 
 def connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-  """Connects the processes of a run. It must run before any other use of JAX.
+  """Connects the processes of a run: the first one's ``host:port``, their number, and the index of this one, from 0.
 
-  Without arguments JAX finds the other processes in the environment if Cloud TPU, SLURM or Open MPI started them, and
-  the run has one process otherwise.
-
-  Args:
-    coordinator: ``host:port`` of the first process.
-    num_processes: the number of processes of the run.
-    process_id: the index of this process, from 0.
-
-  Raises:
-    UserError: if the arguments do not fit together, JAX is in use already, a process cannot be reached, or the
-      processes have different numbers of devices.
+  It must run before any other use of JAX. Without arguments JAX finds the other processes in the environment if Cloud
+  TPU, SLURM or Open MPI started them, and the run has one process otherwise. Arguments that do not fit together, JAX
+  in use already, a process that cannot be reached, and different numbers of devices are a UserError.
   """
   global _connected
   arguments = (coordinator, num_processes, process_id)
@@ -83,10 +75,7 @@ def _check_devices() -> None:
 
 
 def _herald() -> None:
-  """Starts a small process that prints ``LOST`` if this process is killed.
-
-  JAX aborts a process whose peers are dead without giving Python a chance to print a message.
-  """
+  """Starts a process that prints ``LOST`` if this one is killed: JAX aborts it before Python can print."""
   global _child
   script = "import sys; sys.stdin.read() or print('error: ' + sys.argv[1], file=sys.stderr)"
   _child = subprocess.Popen([sys.executable, "-S", "-c", script, LOST], stdin=subprocess.PIPE, text=True,
@@ -95,11 +84,7 @@ def _herald() -> None:
 
 
 def leave(code: int) -> None:
-  """Ends this process at once if its run has others: a normal exit would wait minutes for them, and they for this one.
-
-  Args:
-    code: the exit code.
-  """
+  """Ends this process at once if its run has others: a normal exit would wait minutes for them, and they for it."""
   if _child is not None:
     _child.communicate("ended")
     os._exit(code)

@@ -16,19 +16,13 @@ RESIDENT = 0.25  # The share of a device's memory that the examples of a stage m
 
 
 class Chunk(NamedTuple):
-  """What one call of ``mapping.mapped_steps`` trains on.
+  """What one call of ``mapping.mapped_steps`` trains on."""
 
-  Attributes:
-    phase: the index of the phase of its steps.
-    count: the number of its steps.
-    batches: its batches, or where their examples are, ``[devices, steps, seeds, examples, ...]``.
-    examples: the examples that ``batches`` points to; empty if it holds them itself.
-  """
-
-  phase: int
-  count: int
+  phase: int  # The index of the phase of its steps.
+  count: int  # The number of its steps.
+  # Its batches, or where their examples are, ``[devices, steps, seeds, examples, ...]``.
   batches: dict[str, np.ndarray]
-  examples: dict[str, jax.Array]
+  examples: dict[str, jax.Array]  # The examples that ``batches`` points to; empty if it holds them itself.
 
   def num_examples(self) -> int:
     """Returns the number of examples of this process in its batches."""
@@ -46,16 +40,9 @@ class Feed:
                batch_size: int, accumulation: int, salt: int, most: int, share: float = RESIDENT):
     """Takes the phases of a stage, of which the steps after ``first_step`` will be asked for.
 
-    Args:
-      phases: the phases of the stage.
-      first_step: the number of steps of the stage that are already taken.
-      seeds: the models' seeds.
-      layout: the processes and devices that a batch is spread over.
-      batch_size: the number of examples of a global batch.
-      accumulation: the number of parts in which a step takes its batch.
-      salt: the number of the stage.
-      most: the largest number of steps of a chunk.
-      share: the share of a device's memory that the examples may take.
+    ``batch_size`` counts the examples of a global batch, which a step takes in ``accumulation`` parts; ``salt`` is the
+    number of the stage, ``most`` the largest number of steps of a chunk, and ``share`` what part of a device's memory
+    the examples may take.
     """
     self.phases, self.seeds, self.batch_size, self.salt = phases, seeds, batch_size, salt
     self.options = {"accumulation": accumulation, **layout.options()}

@@ -18,34 +18,23 @@ Array = jax.Array
 
 
 class Objective(NamedTuple):
-  """What a step minimises: ``loss_fn + l2 * ||params||^2`` on the global batch, as a function of the stored images.
+  """What a step minimises: ``loss_fn + l2 * ||params||^2`` on the global batch, as a function of the stored images."""
 
-  Attributes:
-    model: the model of the stage.
-    loss_fn: the loss, as ``objectives.objective`` returns it.
-    loss_axis: the mapped axis, to compute the loss of the global batch; None for the mean of the devices' own losses.
-    augment: the augmentation of stored images, as ``data.build_augmentation`` returns it.
-    normalize: maps augmented images to the model's input.
-    l2: the coefficient of the squared norm.
-    decays: a function from parameters to a tree of bools; the norm is over those for which it is true.
-    sums: whether ``loss_fn`` sums its primary over the examples. The step then minimises the sum over the global batch,
-      however the batch is divided over parts and devices.
-    trained: as in ``stages.Stage``.
-    batch_stats: as in ``stages.Phase``.
-    update_states: ``(loss_states, logits, labels, *, output, where, axis_name) -> loss_states``, called after the
-      loss with the head's output too; or None.
-  """
-
-  model: nn.Module
-  loss_fn: Callable
+  model: nn.Module  # The model of the stage.
+  loss_fn: Callable  # The loss, as ``objectives.objective`` returns it.
+  # The mapped axis, to compute the loss of the global batch; None for the mean of the devices' own losses.
   loss_axis: str | None
-  augment: Callable
-  normalize: Callable
-  l2: float
-  decays: Callable
+  augment: Callable  # The augmentation of stored images, as ``data.build_augmentation`` returns it.
+  normalize: Callable  # Maps augmented images to the model's input.
+  l2: float  # The coefficient of the squared norm.
+  decays: Callable  # A function from parameters to a tree of bools; the norm is over those for which it is true.
+  # Whether ``loss_fn`` sums its primary over the examples. The step then minimises the sum over the global batch,
+  # however the batch is divided over parts and devices.
   sums: bool = False
-  trained: Callable[[Any], dict[str, float]] = lambda params: {}
-  batch_stats: str = "all"
+  trained: Callable[[Any], dict[str, float]] = lambda params: {}  # As in ``stages.Stage``.
+  batch_stats: str = "all"  # As in ``stages.Phase``.
+  # ``(loss_states, logits, labels, *, output, where, axis_name) -> loss_states``, called after the loss with the
+  # head's output too; or None.
   update_states: Callable | None = None
 
 
@@ -57,34 +46,23 @@ class Changed(NamedTuple):
 
 
 class Gradients(NamedTuple):
-  """The gradients of a batch or of a part of it.
+  """The gradients of a batch or of a part of it."""
 
-  Attributes:
-    grads: a tree like the parameters.
-    measured: the loss, its parts and the L2 penalty.
-    changed: the new batch statistics and loss state.
-    correct: the number of this device's examples whose top class is their label.
-    count: the number of this device's examples.
-  """
-
-  grads: Any
-  measured: dict[str, Array]
-  changed: Changed
-  correct: Array
-  count: Array
+  grads: Any  # A tree like the parameters.
+  measured: dict[str, Array]  # The loss, its parts and the L2 penalty.
+  changed: Changed  # The new batch statistics and loss state.
+  correct: Array  # The number of this device's examples whose top class is their label.
+  count: Array  # The number of this device's examples.
 
 
 def perturbed(params: Any, grads: Any, radius: float, adaptive: bool) -> Any:
   r"""Returns the parameters at which sharpness-aware minimisation takes its gradient (Foret et al. 2021, Eq. 2).
 
-  .. math:: w + \rho \frac{g}{\|g\|_2}, \qquad \text{or, adaptive,} \qquad
+  .. math:: w + \rho \frac{g}{\|g\|_2}, \qquad \text{or, adaptive (Kwon et al. 2021, Eq. 8),} \qquad
             w + \rho \frac{|w|^2 \odot g}{\|\,|w| \odot g\|_2}
 
-  It is where the loss is the largest, to first order, among parameters within the distance ρ; the adaptive form, of
-  Kwon et al. 2021, Eq. 8, measures distances in units of each parameter. Where the gradient is 0 nothing moves.
-  ``optax.contrib.sam`` has no adaptive form, and its gradient function returns the gradient alone, without the batch
-  statistics and the states of losses and heads that a step carries on. The gradient g of the global batch has the
-  penalty of L2.
+  The gradient g of the global batch has the penalty of L2; where it is 0 nothing moves. ``optax.contrib.sam`` has no
+  adaptive form, and returns the gradient alone, without the batch statistics and states that a step carries on.
   """
   scale = jax.tree.map(jnp.abs, params) if adaptive else jax.tree.map(jnp.ones_like, params)
   scaled = jax.tree.map(jnp.multiply, scale, grads)
@@ -98,8 +76,7 @@ def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, ba
   """Returns the gradients of this device's share of a batch, which is divided into equal parts.
 
   Each part has its own loss and batch statistics, and the gradients are averaged, weighted by each part's number of
-  examples. This needs the memory of one part and the time of all. ``changed`` holds the batch statistics and the loss
-  state before the step, and the gradients of several devices are to be averaged.
+  examples. ``changed`` holds the batch statistics and the loss state before the step.
   """
   if parts == 1:
     return of_part(objective, params, draw, changed, batch, key)

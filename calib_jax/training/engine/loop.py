@@ -65,10 +65,6 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
   keys = layout.everywhere(jnp.stack([jax.random.key(seed) for seed in seeds]))
   keeper = Checkpoints(folder, config.checkpoint.keep) if folder else None
   first_step, tree = (keeper and keeper.restore(lambda step: program.like(step, keys))) or (0, None)
-  if tree:
-    stage = program.stage_of(first_step)
-    tree = averages.resumed(tree, config.training, first_step - stage.first_step, stage.num_steps,
-                            stage.steps_per_epoch)
   if log:
     log.resume(seeds, first_step)
   loop = Loop(config, program, splits, seeds, keys, layout, keeper, log, label, hooks)
@@ -181,8 +177,8 @@ class Loop:
     """Returns the largest number of steps to take in one call after ``step``; a step takes ``seconds``.
 
     A call ends where something is due, and takes about ``CALL_SECONDS`` at most. Steps are taken one by one where
-    something is done after each: a hook, an exponential moving average, a profile. So they are by several processes,
-    which must agree, and to time the first ones.
+    something is done after each (a hook, an average, a profile), by several processes, which must agree, and to time
+    the first ones.
     """
     training, every = self.config.training, self.config.checkpoint.every_steps
     if (seconds is None or self.hooks or training.average == "ema" or self.config.profile or jax.process_count() > 1):

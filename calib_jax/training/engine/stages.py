@@ -113,13 +113,10 @@ def head_stage(config: ConfigDict, examples: list, stage2_epochs: int, stage2_ba
   """Returns the stage that trains only the head, with ``stage2.optimizer``.
 
   Its loss is that of ``loss``, or ``stage2.loss`` alone if that has a name, and a mean over the batch, also if
-  ``loss.reduction`` is "sum". ``stage2_batch_size`` is the number of examples of a global batch, 0 for
-  ``training.batch_size``; with ``cache_features`` the features of all examples are computed once, rather than in each
-  step. The other arguments are fields of the phase and of the stage.
-
-  Raises:
-    UserError: if ``cache_features`` is set and the features that the head needs cannot be kept, or ``stage2.loss`` has
-      a state, which goes on from the first stage.
+  ``loss.reduction`` is "sum". ``stage2_batch_size`` is 0 for ``training.batch_size``; with ``cache_features`` the
+  features of all examples are computed once, rather than in each step. Features that cannot be kept, and a
+  ``stage2.loss`` with a state, which goes on from the first stage, are a UserError. The other arguments are fields of
+  the phase and the stage.
   """
   checks.options(stage2_epochs=(stage2_epochs, "integer [1, inf)"),
                  stage2_batch_size=(stage2_batch_size, "integer [0, inf)"))

@@ -44,22 +44,14 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
                optimizer: optax.GradientTransformation, rate: float = 1.0, accumulation: int = 1,
                sharpness: tuple[float, bool] = (0.0, False), stage_steps: tuple[int, int] = (0, 1),
                report_states: Callable | None = None) -> tuple[TrainState, dict[str, Array]]:
-  """Takes one step of minimising ``objective`` on the global batch.
+  """Takes one step of minimising ``objective`` on the global batch; returns the new state and what the step measured.
 
-  Args:
-    state: the state before the step. A step whose loss or gradients are not finite changes only the two counts.
-    batch: this device's share: ``image`` uint8, ``label``, and ``mask``, which is False for padding.
-    key: the run's key. The ``dropout`` key of a step is the same on all devices.
-    objective: what to minimise.
-    optimizer: the optimizer of the stage.
-    rate: the factor that multiplies the update.
-    accumulation: the number of equal parts that the batch is divided into; see ``gradients.of_batch``.
-    sharpness: the radius ρ, and whether it is adaptive, of sharpness-aware minimisation; see ``gradients.perturbed``.
-    stage_steps: the number of steps before the stage, and of the stage.
-    report_states: a function from loss states to scalars that the step measures; or None.
-
-  Returns:
-    The state after the step, and what it measured: the loss, its parts, the accuracy and the gradient norm.
+  The batch is this device's share: ``image`` uint8, ``label``, and ``mask``, which is False for padding. ``rate``
+  multiplies the update; ``accumulation`` is the number of parts of ``gradients.of_batch``, and ``sharpness`` the
+  radius ρ, and whether it is adaptive, of ``gradients.perturbed``. ``stage_steps`` are the numbers of steps before the
+  stage and of the stage, and ``report_states`` maps loss states to scalars that are measured beside the loss, its
+  parts, the accuracy and the gradient norm. A step whose loss or gradients are not finite changes only the two counts
+  of the state.
   """
   # All devices and all parts of a batch use the same weights.
   draw = objective.model.head.draw(state.params.get("head", {}), jax.random.fold_in(key, _DRAWS), state.step,
@@ -122,17 +114,10 @@ def predict_step(variables: dict[str, Any], batch: dict[str, Array], *, model: n
                  features: bool = False, samples: int = 0) -> dict[str, Array]:
   """Predicts a batch, with the model's running statistics and without augmentation.
 
-  Args:
-    variables: the model's ``params`` and ``batch_stats``, and with ``samples`` also the run's ``key``.
-    batch: this device's share: ``image`` uint8, ``label`` and ``mask``.
-    model: the model.
-    normalize: maps stored images to the model's input.
-    features: whether to return the features before the head too; those are never sampled.
-    samples: the number S of draws of the model's random layers, over which the probabilities are averaged; their
-      logarithms are the logits. All images have the same draws. With 0 these layers compute their means.
-
-  Returns:
-    ``logits`` ``[n, K]``, ``label``, ``mask`` and, if asked for, ``features`` ``[n, D]`` of all devices' shares.
+  It returns ``logits`` ``[n, K]``, ``label``, ``mask`` and, with ``features``, those before the head ``[n, D]``, which
+  are never sampled, of all devices' shares. With ``samples``, for which ``variables`` has the run's ``key``, the
+  logits are the logarithms of the mean probabilities over so many draws of the model's random layers, the same for all
+  images; with 0 these layers compute their means.
   """
   variables = dict(variables)
   key = variables.pop("key", None)

@@ -15,19 +15,12 @@ from calib_jax.training.run_log.telemetry import Meter
 
 
 class Measured(NamedTuple):
-  """What the steps of one call measured, as arrays on the device ``[steps, S]``.
+  """What the steps of one call measured, as arrays on the device ``[steps, S]``."""
 
-  Attributes:
-    step: the last of these steps.
-    count: their number, which may be less than the length of the arrays.
-    phase: the name of their phase.
-    measured: the arrays by name.
-  """
-
-  step: int
-  count: int
-  phase: str
-  measured: dict[str, jax.Array]
+  step: int  # The last of these steps.
+  count: int  # Their number, which may be less than the length of the arrays.
+  phase: str  # The name of their phase.
+  measured: dict[str, jax.Array]  # The arrays by name.
 
   def each(self) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields each step and what it measured of every seed."""
@@ -57,11 +50,7 @@ class Reporter:
     return self.pending[-2:][0].measured
 
   def report(self, state: steps.TrainState) -> None:
-    """Writes the means since the last report by phase and seed.
-
-    Raises:
-      UserError: if too many steps were not finite.
-    """
+    """Writes the means since the last report by phase and seed; a UserError if too many steps were not finite."""
     pending, self.pending = jax.device_get(self.pending), []
     for i, seed in enumerate(self.seeds):
       for phase in dict.fromkeys(call.phase for call in pending):

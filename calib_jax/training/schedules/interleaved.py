@@ -16,14 +16,8 @@ def interleaved(config: ConfigDict, examples: list, seeds: list[int], *, seconda
   """Each epoch takes primary steps on most of the training split, then secondary steps on the rest of it.
 
   The rest is a stratified fraction ``data.held_out_fraction`` of the training split, drawn by the seed. The second
-  phase minimises ``loss.weight`` times the secondary loss.
-
-  Args:
-    config: a complete config.
-    examples: the training split of each seed.
-    seeds: the seeds.
-    secondary_rate: the factor that multiplies updates of the second phase.
-    freeze_batch_stats: whether batch norm uses its running statistics in the second phase.
+  phase minimises ``loss.weight`` times the secondary loss; ``secondary_rate`` multiplies its updates, and with
+  ``freeze_batch_stats`` batch norm uses its running statistics there.
   """
   checks.options(secondary_rate=(secondary_rate, "[0, inf)"))
   if not config.loss.secondary.name:

@@ -18,21 +18,11 @@ def two_stage(config: ConfigDict, examples: list, seeds: list[int], *, stage2_ep
   """Trains jointly with a linear head, and then trains ``config.head`` alone for ``stage2_epochs``.
 
   In the second stage the backbone and its batch statistics do not change, images are not augmented, and the newly
-  initialised head trains with ``stage2.optimizer``. The code that Jordahn & Olmos 2024 released augments images in the
-  second stage too, and leaves the backbone in training mode: its batch norm then uses the statistics of the batch,
-  whose running means go on.
-
-  Args:
-    config: a complete config.
-    examples: the training split of each seed.
-    seeds: the seeds.
-    stage2_epochs: the epochs of the second stage.
-    stage2_batch_size: as in ``head_stage``.
-    cache_features: as in ``head_stage``.
-    augment: whether the second stage augments images.
-    backbone_in_training_mode: whether the frozen backbone is in training mode.
-    workdir: the directory of a finished run, or
-    weights: a .safetensors file that the backbone comes from; the first stage is then left out.
+  initialised head trains with ``stage2.optimizer`` (see ``head_stage``). The code that Jordahn & Olmos 2024 released
+  augments images there too (``augment``), and leaves the frozen backbone in training mode
+  (``backbone_in_training_mode``): its batch norm then uses the statistics of the batch, whose running means go on.
+  With the directory of a finished run, ``workdir``, or a .safetensors file, ``weights``, the backbone comes from
+  there, and the first stage is left out.
   """
   del seeds
   first = pretrained.FirstStage(workdir, weights)
