@@ -24,19 +24,12 @@ from experiments.common import commands, markdown
 
 
 class Benchmark(NamedTuple):
-  """A benchmark.
-
-  Attributes:
-    rows: maps the options to what is measured, by the name of its row; the most important first.
-    floor: what each row is compared with.
-    page: the page of the docs that has the numbers.
-    in_order: whether a row needs those before it, so that a failure ends the benchmark.
-  """
+  """What is measured, by the name of its row and the most important first, and what each row is compared with."""
 
   rows: Callable[[argparse.Namespace], arrays.Rows]
   floor: str
-  page: str
-  in_order: bool = False
+  page: str  # Of the docs, that has the numbers.
+  in_order: bool = False  # Whether a row needs those before it, so that a failure ends the benchmark.
 
 
 BENCHMARKS = {
@@ -77,13 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
   compilation.keep()
   try:
     with tempfile.TemporaryDirectory() as options.folder:
-      return max([run(name, options, end) for name in options.names])
+      return max([run(name, BENCHMARKS[name], options, end) for name in options.names])
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
 
 
-def run(name: str, options: argparse.Namespace, end: float) -> int:
+def run(name: str, benchmark: Benchmark, options: argparse.Namespace, end: float) -> int:
   """Measures the rows of a benchmark that have no result yet; returns 1 if one failed."""
   path, failed = options.out and options.out / f"{name}.json", 0
   results = {"environment": environment.environment(), "cores": os.cpu_count(), "date": time.strftime("%B %Y"),
@@ -92,7 +85,7 @@ def run(name: str, options: argparse.Namespace, end: float) -> int:
     results = read_json(path)
     if results["scale"] != options.scale:
       raise UserError(f"{path} holds results of --scale={results['scale']}: give another --out.")
-  for row, measure in BENCHMARKS[name].rows(options).items():
+  for row, measure in benchmark.rows(options).items():
     if row in results["rows"] or (options.only and not any(word in row for word in options.only)):
       continue
     if time.monotonic() > end:
@@ -103,14 +96,14 @@ def run(name: str, options: argparse.Namespace, end: float) -> int:
     except Exception as error:  # The other measurements may still succeed.
       failed = 1
       print(f"failed: {row}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-      if BENCHMARKS[name].in_order:
+      if benchmark.in_order:
         break
       continue
     print(f"{row}: " + ", ".join(f"{key} {text(value)}" for key, value in results["rows"][row].items()), flush=True)
     if path:
       write_text(path, json.dumps(results, indent=2) + "\n")
-      write_text(path.with_suffix(".md"), page(name, results))
-  print(f"\n{page(name, results)}", flush=True)
+      write_text(path.with_suffix(".md"), page(name, benchmark.floor, results))
+  print(f"\n{page(name, benchmark.floor, results)}", flush=True)
   return failed
 
 
@@ -125,16 +118,21 @@ def text(value: object) -> str:
   return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def page(name: str, results: Mapping[str, object]) -> str:
-  """Returns the results as a Markdown table below what they were measured on."""
-  made, rows = results["environment"], results["rows"]
-  columns = list(dict.fromkeys(key for values in rows.values() for key in values))
-  return (f"`python -m experiments.benchmarks {name}` on {len(made['devices'])} x {made['devices'][0]}, "
+def page(name: str, floor: str, results: Mapping[str, object]) -> str:
+  """Returns the results as Markdown below what they were measured on."""
+  made = results["environment"]
+  return (f"`{name}` of `experiments.benchmarks` on {len(made['devices'])} x {made['devices'][0]}, "
           f"{results['cores']} cores, JAX {made['packages']['jax']}, Python {made['python']}, {results['date']}. "
-          f"Floor: {BENCHMARKS[name].floor}.\n\n"
-          + markdown.table(["row", *columns],
-                           [[row, *(text(values.get(key, "")) for key in columns)] for row, values in rows.items()])
-          + "\n")
+          f"Floor: {floor}.\n\n{tables(results['rows'])}\n")
+
+
+def tables(rows: Mapping[str, Mapping[str, object]]) -> str:
+  """Returns a Markdown table for each set of columns."""
+  lines = {}
+  for name, values in rows.items():
+    lines.setdefault(tuple(values), []).append((name, *map(text, values.values())))
+  return "\n\n".join(markdown.table(("row", *columns), cells) for columns, cells in lines.items())
+
 
 
 if __name__ == "__main__":

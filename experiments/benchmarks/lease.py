@@ -2,17 +2,16 @@
 
 Run: python -m experiments.benchmarks.lease --minutes=14 --data=cifar10.npz --out=DIR [--tiny]
 
-The most important comes first, and each result is written as it comes, to `lease.json` and `lease.md` in DIR. Results
-that are there are not measured again, and networks go on from their checkpoints in DIR, so that several leases add up
-to the 200 epochs of Zhou et al. 2025. In the last minutes PreResNet-56 is trained with each of `LOSSES`, one process
-each, all at once.
+It is a benchmark like the others, with the most important first, and its results go to `lease.json` and `lease.md` in
+DIR. In the last minutes PreResNet-56 is trained with each of `LOSSES`, one process each, all at once; networks go on
+from their checkpoints in DIR, so that several leases add up to the 200 epochs of Zhou et al. 2025.
 """
 
 import argparse
 from collections.abc import Callable, Mapping
 import contextlib
 import functools
-import json
+import importlib.util
 import os
 import pathlib
 import signal
@@ -25,12 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, losses, metrics
-from calib_jax._system import compilation, environment
-from calib_jax._system.files import read_json, write_text
+from calib_jax._system import compilation
 from experiments.benchmarks import calls
-from experiments.benchmarks.__main__ import text
-from experiments.benchmarks.arrays import OPTIONS
-from experiments.common import commands, markdown, timing
+from experiments.benchmarks.__main__ import Benchmark, run
+from experiments.benchmarks.arrays import OPTIONS, Rows
+from experiments.common import commands, timing
 from experiments.common.train_step import engine, images
 
 # Entries of configs/reweighted_risk.py:cifar10.preresnet56, by name.
@@ -49,60 +47,33 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
   parser.add_argument("--data", type=pathlib.Path, help="CIFAR-10 as an .npz file; without it nothing is trained")
   parser.add_argument("--out", type=commands.directory, required=True, help="where results and checkpoints go")
   parser.add_argument("--only", nargs="+", metavar="WORD", help="only rows whose names hold one of these words")
-  parser.add_argument("--tiny", action="store_true", help="only shows that everything runs")
+  parser.add_argument("--tiny", dest="scale", action="store_const", const="tiny", help="only to show that all runs")
   return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
   """Measures what has no result, and trains until the minutes are over; returns 1 if something failed."""
-  started, options, failed = time.monotonic(), parse(arguments), 0
+  started, options = time.monotonic(), parse(arguments)
   # Otherwise this process takes most of the card's memory, and those that train beside it find none.
   os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-  end, path = started + 60 * options.minutes, options.out / "lease.json"
   compilation.keep()
-  results = read_json(path) if path.exists() else {"environment": environment.environment(),
-                                                   "date": time.strftime("%d %B %Y"), "rows": {}}
-  for name, measure in rows(options.tiny).items():
-    if name in results["rows"] or (options.only and not any(word in name for word in options.only)):
-      continue
-    if time.monotonic() > end - STOPPING:
-      break
-    begun = time.monotonic()
-    try:
-      values = dict(measure())
-    except ModuleNotFoundError as error:
-      values = {"note": f"{error.name} is not installed"}
-    except Exception as error:  # The other measurements may still succeed.
-      failed, values = 1, {"note": f"{type(error).__name__}: {str(error)[:200]}"}
-    results["rows"][name] = values
-    print(f"{name}, {time.monotonic() - begun:.0f} s: " + ", ".join(
-      f"{key} {text(value)}" for key, value in values.items()), flush=True)
-    write_text(path, json.dumps(results, indent=2) + "\n")
-    write_text(path.with_suffix(".md"), page(results))
-  if options.data:
-    failed |= train(options, end)
-  return failed
+  end = started + 60 * options.minutes - STOPPING
+  failed = run("lease", Benchmark(rows, "PyTorch on the same device", "benchmarks.md"), options, end)
+  return failed | (train(options, end) if options.data else 0)
 
 
-def page(results: Mapping[str, object]) -> str:
-  """Returns the results as Markdown, a table for each set of columns."""
-  made, tables = results["environment"], {}
-  for name, values in results["rows"].items():
-    tables.setdefault(tuple(values), []).append((name, *map(text, values.values())))
-  return "\n\n".join([f"{made['devices'][0]}, JAX {made['packages']['jax']}, {results['date']}.",
-                      *(markdown.table(("", *columns), lines) for columns, lines in tables.items())]) + "\n"
-
-
-def rows(tiny: bool) -> dict[str, Callable[[], Mapping[str, object]]]:
-  """Returns what is measured by name, the most important first."""
+def rows(options: argparse.Namespace) -> Rows:
+  """Times steps, fits and what PyTorch has too, if it is installed, and compares digits."""
+  tiny = options.scale == "tiny"
   names = [name for name in calls.NETWORKS if not tiny or name.startswith("linear")]
   names.sort(key=lambda name: "PreResNet" not in name)
   n, k = (200, 5) if tiny else (20_000, 10)
+  torch = {f"ECE, {[n * 50, k]}": functools.partial(beside_torch, "ece", n * 50, k),
+           f"temperature, {[n, k]}": functools.partial(beside_torch, "temperature", n, k)}
   return {**{f"steps, {name}": functools.partial(steps, name, 2 if tiny else 0) for name in names},
           "digits": functools.partial(digits, *((("mmce",), FITS[:1], 64) if tiny else (
             tuple(losses.PER_BATCH), FITS, 256))),
-          f"ECE, {[n * 50, k]}": functools.partial(beside_torch, "ece", n * 50, k),
-          f"temperature, {[n, k]}": functools.partial(beside_torch, "temperature", n, k),
+          **(torch if importlib.util.find_spec("torch") else {}),
           **{f"fit, {name}, {[n, k]}": functools.partial(fit, name, n, k) for name in (FITS[:1] if tiny else FITS)}}
 
 
@@ -223,7 +194,7 @@ def train(options: argparse.Namespace, end: float) -> int:
       running.append(subprocess.Popen(command, cwd=commands.ROOT, stdout=log, stderr=log))
   for process in running:
     with contextlib.suppress(subprocess.TimeoutExpired):
-      process.wait(max(end - STOPPING - time.monotonic(), 1.0))
+      process.wait(max(end - time.monotonic(), 1.0))
   for process in running:
     if process.poll() is None:
       process.send_signal(signal.SIGTERM)

@@ -54,11 +54,7 @@ def predictions(path: pathlib.Path, number: int, noise: float, seed: int) -> pat
 
 
 def without_cache(command: Sequence[str]) -> None:
-  """Runs a command with an empty compilation cache.
-
-  Raises:
-    CalledProcessError: if it fails.
-  """
+  """Runs a command with an empty compilation cache; a failure raises `CalledProcessError`."""
   with tempfile.TemporaryDirectory() as cache:
     subprocess.run(command, cwd=ROOT, env=os.environ | {"JAX_COMPILATION_CACHE_DIR": cache}, check=True,
                    capture_output=True)

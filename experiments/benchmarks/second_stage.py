@@ -9,24 +9,17 @@ of a prediction. BalCAL and MIT-L have no second stage: they cost the additional
 written to `second_stage_cost_MODEL.md`.
 """
 
-
 import jax
 
-from calib_jax import config as run_config
 from calib_jax._system.files import write_text
-from experiments.common import commands, timing
+from experiments.benchmarks.calls import SIZE, configured
+from experiments.common import commands, markdown, timing
 from experiments.common.train_step import engine, engine_and_features, images
 
 HEADS = {"TST": "two_stage", "V-TST": "variational", "MaC-Cal": "masked"}
 JOINT = {"BalCAL": ("head.name=simplex_etf",),
          "MIT-L": ("augmentation.name=mixup_inference", "augmentation.padding=0", "augmentation.flip=false")}
-EPOCHS, SECOND_EPOCHS, SIZE = 350, 40, 128
-
-
-def configured(*overrides: str):
-  """Returns the config of a plain step, with other fields set."""
-  options = ("loss.primary.name=cross_entropy", "loss.secondary.name=", f"training.batch_size={SIZE}", *overrides)
-  return run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in options])
+EPOCHS, SECOND_EPOCHS = 350, 40
 
 
 def rows(model: str, budget: float) -> list[tuple[str, float, float]]:
@@ -58,13 +51,11 @@ def main() -> None:
   parser.add_argument("--model", default="resnet8")
   parser.add_argument("--budget", type=float, default=10.0, help="seconds for each method")
   options = parser.parse_args()
-  lines = ["# What a second stage costs", "",
-           f"{options.model}, 10 classes, batches of {SIZE}, {jax.default_backend()}: the time of a step divided by "
-           f"that of a plain step, and the cost of the method as a share of {EPOCHS} plain epochs.", "",
-           "| method | step | cost % |", "|---|---|---|"]
-  lines += [f"| {name} | {ratio:.3f} | {100 * share:.2f} |"
-            for name, ratio, share in rows(options.model, options.budget)]
-  text = "\n".join(lines) + "\n"
+  measured = rows(options.model, options.budget)
+  text = (f"# What a second stage costs\n\n{options.model}, 10 classes, batches of {SIZE}, {jax.default_backend()}: "
+          "the time of a step divided by that of a plain step, and the cost of the method as a share of "
+          f"{EPOCHS} plain epochs.\n\n" + markdown.table(("method", "step", "cost %"), (
+            (name, f"{ratio:.3f}", f"{100 * share:.2f}") for name, ratio, share in measured)) + "\n")
   write_text(options.workdir / f"second_stage_cost_{options.model}.md", text)
   print(text)
 
