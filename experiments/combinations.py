@@ -44,10 +44,7 @@ from experiments.leaderboard.methods import METHODS
 
 
 def validated(config: ConfigDict) -> halving.Scores:
-  """Trains the seeds of a config; returns the log loss of ``select`` out of fold and the accuracy of each.
-
-  They are those of its validation images, and ``(inf, 0)`` if training diverges or losses and labels do not fit.
-  """
+  """Trains a config; returns each seed's validation log loss of `select` and accuracy; `(inf, 0)` if it diverges."""
   try:
     return [_score(**part) if part else (float("inf"), 0.0) for part in tuning.validation_predictions(config)]
   except (UserError, ValueError, TypeError) as error:
@@ -62,11 +59,7 @@ def _score(logits: jax.Array, labels: jax.Array) -> tuple[float, float]:
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
-  """Returns the chosen combinations, alone and as ensembles, and what explains the best of them.
-
-  That is the same without each of its parts, and the papers' best with its decay and rate. There are none if ``--only``
-  leaves none of the space.
-  """
+  """Returns the chosen combinations, alone and as ensembles, and the best without each of its parts."""
   names = [f"{scales.suffix(options)} {name}" for name in [
     *(name_of(choice, MEMBERS) for choice in every_choice()), *(f"{method}{WITH}" for method in METHODS)]]
   if options.only and not any(word in name for word in options.only for name in names):

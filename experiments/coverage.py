@@ -78,10 +78,7 @@ def _intervals(metric: Metric, num_resamples: int, arrays, keys):
 
 
 def coverage(name: str, model: str, size: int, repeats: int = 0, resamples: int = 0) -> list[dict[str, object]]:
-  """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width.
-
-  The numbers of simulations and of resamples are those of the committed rows unless they are given.
-  """
+  """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width."""
   metric, (posterior, *distortion) = METRICS[name], MODELS[model]
   posterior = posteriors.POSTERIORS[posterior]
   repeats = repeats or (300 if name in (SLOWEST, "AURC") else REPEATS[size])

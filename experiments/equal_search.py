@@ -74,14 +74,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
 
 
 def space_of(name: str, own: Mapping[str, object], augmentation: Mapping[str, object], rate: float) -> halving.Space:
-  """Returns the twelve candidates of a method: the choices of each part that the search adds to its own fields.
-
-  Args:
-    name: the method.
-    own: the fields that it sets.
-    augmentation: those of RandAugment.
-    rate: its learning rate.
-  """
+  """Returns the twelve candidates of a method: the choices of each part that the search adds to its own fields."""
   has_augmentation = any(key.partition(".")[0] == "augmentation" for key in own)
   factors = {"twice the rate": 2} | ({"half the rate": 0.5, "four times the rate": 4} if has_augmentation else {})
   return {"method": {name: own},
@@ -167,10 +160,7 @@ def _compared(title: str, by_name: Mapping[str, comparison.BySeed], reference: s
 
 def _aim(title: str, others: Sequence[str], by_name: Mapping[str, comparison.BySeed], reference: comparison.BySeed
          ) -> str:
-  """Says whether the first of the others, which has the lowest log loss, reaches the aim.
-
-  It is compared with 1 less the aim times the reference, and corrected for the number of methods it is chosen from.
-  """
+  """Says whether the lowest of the others reaches 1 less the aim times the reference, corrected for the choice."""
   factor, change = 1 - AIMS[title], comparison.paired(by_name[others[0]], reference)
   target = comparison.BySeed({seed: factor * value for seed, value in reference.items()})
   target.blocks = None if reference.blocks is None else factor * reference.blocks

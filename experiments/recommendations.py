@@ -45,10 +45,7 @@ NEEDS = (Need("the lowest log loss after temperature scaling: NLL", "nll", "TS")
 
 
 def places(table_rows: pd.DataFrame, need: Need, methods: set[str]) -> pd.DataFrame:
-  """Returns the mean of each method over the seeds of a set, its rank from 1, and whether it is above the lowest.
-
-  Methods that diverged, or lose accuracy that has to stay, have no row.
-  """
+  """Returns each method's mean on a set, its rank, and whether it is above the lowest; none for one that diverged."""
   values = {name: x for name, x in ranking.of_methods(table_rows, need.column, need.calibrator).items()
             if name in methods and x.is_finite}
   if need.keeps_accuracy:
@@ -60,10 +57,7 @@ def places(table_rows: pd.DataFrame, need: Need, methods: set[str]) -> pd.DataFr
 
 
 def better_than_cross_entropy(tables: Sequence[pd.DataFrame], need: Need, methods: set[str]) -> list[str]:
-  """Returns the methods that are better than cross entropy on all sets.
-
-  Cross entropy is fixed before the rows are seen, so that Holm's correction is for the other methods of a set alone.
-  """
+  """Returns the methods that are better than cross entropy, which is fixed before, on all sets, by Holm's method."""
   counts = dict.fromkeys(sorted(methods - {BASELINE}), 0)
   for table_rows in tables:
     values = ranking.of_methods(table_rows, need.column, need.calibrator)

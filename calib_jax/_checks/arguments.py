@@ -71,10 +71,7 @@ def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, 
 
 
 def classified(probs, labels, where, weights=None) -> tuple[Array, Array, Array]:
-  """``(probs [N, K], labels [N], counts [N])``, leading axes flattened; ignored rows give class 0 probability 1.
-
-  ``counts`` are the weights or, without any, ``where``.
-  """
+  """``(probs [N, K], labels [N], counts [N])``, flattened; ignored rows give class 0 probability 1; counts weigh."""
   probs, labels = outputs_and_labels(probs, labels, name="probs")
   certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
   probs, labels, where = _masked(where, labels.shape, (probs, certain), (labels, 0))
@@ -83,10 +80,7 @@ def classified(probs, labels, where, weights=None) -> tuple[Array, Array, Array]
 
 def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("confidence", "correct")
            ) -> tuple[Array, Array, Array]:
-  """``(scores [N], values [N] as floats, counts [N])``, leading axes flattened; ignored rows are zeros.
-
-  ``counts`` are the weights or, without any, ``where``.
-  """
+  """``(scores [N], values [N] as floats, counts [N])``, flattened; ignored rows are zeros; counts are weights."""
   scores, values = floating(scores, names[0]), jnp.asarray(array(values, names[1]))
   same_shape(scores, values, names)
   scores, values, where = _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))

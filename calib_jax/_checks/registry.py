@@ -37,10 +37,7 @@ def import_modules(package: str) -> None:
 
 
 def find(argument: str, choice: str | Callable, registry: Mapping[str, Callable]) -> Callable:
-  """The function called ``choice`` in ``registry``, or ``choice`` itself if it is a function already.
-
-  An unknown name is a ValueError that names ``argument`` and lists the known names.
-  """
+  """The function ``choice``, or that of this name in ``registry``; else a ValueError about ``argument``."""
   if callable(choice):
     return choice
   checks.choice(argument, choice, registry)

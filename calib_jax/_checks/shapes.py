@@ -11,10 +11,7 @@ ABSENT = -1e4 + 1e-2
 
 
 def array(x, name: str) -> Array | np.ndarray | None:
-  """What a caller passed, as an array of JAX or of NumPy, which reads lists, pandas, and tensors on the host.
-
-  Arrays are returned as they are, and so is None. What holds anything but numbers or bools is a TypeError.
-  """
+  """What a caller passed, as an array; what holds anything but numbers or bools is a TypeError."""
   if x is None or isinstance(x, jax.Array):
     return x
   try:
@@ -132,11 +129,7 @@ def gathered(x: Array, first: int = 0) -> Array:
 
 
 def aligned(x: Array, like: Array) -> Array:
-  """``x`` ``[...]``, sharded as ``like`` ``[..., K]`` is, which has as many axes or more.
-
-  With Explicit axes JAX selects only among arrays that are sharded alike. Outside ``jax.set_mesh``, an array that is on
-  no mesh suits any other, and cannot be moved.
-  """
+  """``x`` ``[...]``, sharded as ``like`` ``[..., K]`` is, because JAX selects only among arrays sharded alike."""
   sharding, target = jax.typeof(x).sharding, jax.typeof(like).sharding
   spec = tuple(target.spec)[:x.ndim]
   if tuple(sharding.spec) == spec or (sharding.mesh.empty and jax.sharding.get_abstract_mesh().empty):

@@ -90,10 +90,7 @@ def class_values(outputs, labels, where=None, *, name: str = "probs", always: bo
 
 
 def _are_right_on_host(logits, labels) -> bool:
-  """Whether NumPy can tell that logits ``[..., K]`` are finite, rows have all classes, and labels are in ``[0, K)``.
-
-  It takes a fifth off the time of a small fit, which would wait for a program of XLA.
-  """
+  """Whether NumPy finds no mistake of ``class_values``, which takes a fifth off the time of a small fit."""
   if not (isinstance(logits, np.ndarray) and isinstance(labels, np.ndarray) and labels.size):
     return False
   with np.errstate(all="ignore"):
@@ -103,10 +100,7 @@ def _are_right_on_host(logits, labels) -> bool:
 
 
 def label_values(labels, num_classes: int, where=None) -> None:
-  """Checks that integer ``labels`` ``[...]`` are in ``[0, num_classes)``, as ``class_values`` does.
-
-  It reads the labels alone, in O(N). Float labels, which are distributions, are not read.
-  """
+  """Checks integer ``labels`` as ``class_values`` does, in O(N); float labels, distributions, are not read."""
   if not _values_are_checked or not is_readable(labels, where):
     return
   labels = np.asarray(labels).reshape(-1)
@@ -115,10 +109,7 @@ def label_values(labels, num_classes: int, where=None) -> None:
 
 
 def masked_class(logits, why: str) -> None:
-  """Raises a ValueError if a logit is -inf, for losses to which that means nothing; ``why`` opens the sentence.
-
-  Traced logits are not checked, as in ``class_values``.
-  """
+  """Raises a ValueError, which ``why`` opens, if a logit is -inf, for losses to which that means nothing."""
   if not _values_are_checked or not is_readable(logits):
     return
   rows = np.asarray(jnp.any(logits == -jnp.inf, axis=-1)).reshape(-1)
@@ -172,11 +163,7 @@ def _level_outside() -> int:
 
 def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confidence", "correct"),
                 high: float = 1.0, binary: bool = False) -> None:
-  """Checks that two arrays of one shape are finite, and that the first is in ``[1 - high, high]``.
-
-  With the default, confidences must be in [0, 1]; ``high=math.inf`` allows scores of any range. ``binary`` asks for
-  zeros and ones in the second. Otherwise it does what ``class_values`` does.
-  """
+  """Checks that a pair is finite, the first in ``[1 - high, high]``, and the second zeros and ones if ``binary``."""
   if not _values_are_checked or is_traced(scores, values, where):
     return
   same_shape(floating(scores, names[0]), array(values, names[1]), names)
@@ -203,10 +190,7 @@ def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | 
 
 
 def _wrong_classes(outputs: Array, labels: Array, tolerance: float | None) -> Array:
-  """Which rows break a rule of ``class_values``, in one pass over the outputs.
-
-  Rows of probabilities must sum to 1 within the ``tolerance``, which is None for logits.
-  """
+  """Which rows break a rule of ``class_values``, in one pass; ``tolerance`` of sums is None for logits."""
   if tolerance is not None:
     # A row with a negative number sums to infinity, and one with a NaN to NaN, so that one sum tells all.
     wrong = ~(jnp.abs(jnp.sum(jnp.where(outputs < 0, jnp.inf, outputs), axis=-1) - 1) <= tolerance)
@@ -238,11 +222,7 @@ def _wrong_pairs(scores: Array, values: Array, option: tuple[float, bool]) -> Ar
 
 
 def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where: Array | None) -> None:
-  """Raises a ValueError for the first rule that a row that counts breaks.
-
-  A rule is a tuple: its text; the verb that the message negates, "be" or "do"; the verb before the number that breaks
-  it; whether each row breaks it, ``[N]``; and the number of each row, ``[N]``.
-  """
+  """Raises a ValueError for the first broken rule ``(text, verb, verb before the number, broken, number)``."""
   for rule, verb, shows, wrong, numbers in rules:
     wrong = wrong if where is None else wrong & np.asarray(where).reshape(-1)
     if wrong.any():

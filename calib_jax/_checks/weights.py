@@ -46,10 +46,7 @@ def real_weights(weights, where, shape: tuple[int, ...]) -> Array:
 
 
 def counts(weights: Array | None, where: Array, dtype) -> Array:
-  """The weights of rows that are flattened, 0 where ``where`` ``[N]`` is False; without weights ``where`` itself.
-
-  Without rows it is ``where`` too.
-  """
+  """The weights of flattened rows, 0 where ``where`` ``[N]`` is False; without weights or rows ``where`` itself."""
   if weights is None or not len(where):
     return where
   return jnp.where(where, gathered(weights).reshape(-1), 0).astype(dtype)

@@ -89,10 +89,7 @@ def equal_mass_starts(count: Array | int, num_bins: int, xp=jnp) -> Array:
 
 
 def equal_mass_edges(ordered: Array, count: Array | int, num_bins: int) -> Array:
-  """0, the midpoints between neighbouring groups of the ``ordered`` values, and 1: ``[num_bins + 1]``.
-
-  The edges of groups that are empty because there are fewer examples than bins are 1.
-  """
+  """0, midpoints between neighbouring groups of ``ordered``, and 1 (also of empty groups): ``[num_bins + 1]``."""
   xp = array_module(ordered)
   start = equal_mass_starts(count, num_bins, xp)[1:-1]
   last = max(len(ordered) - 1, 0)
@@ -129,11 +126,7 @@ def masked_mean(values: Array, counts: Array) -> Array:
 
 
 def bin_sums(values: Array, index: Array, num_bins: int) -> Array:
-  """Sums of ``values`` ``[N, ...]`` by bin, ``[num_bins, ...]``, in O(N).
-
-  Rows are added one by one within blocks of 256, and the blocks' sums pairwise, which keeps rounding errors small. Rows
-  whose index is not in ``[0, num_bins)`` are ignored.
-  """
+  """Sums of ``values`` by bin in O(N), those of blocks of 256 rows pairwise; an index outside the bins is ignored."""
   blocks = -(-len(index) // BLOCK)
   place = jnp.arange(len(index), dtype=jnp.int32) // BLOCK * num_bins + index
   place = jnp.where((index >= 0) & (index < num_bins), place, blocks * num_bins)

@@ -90,10 +90,7 @@ def sum_chunks(function: Callable, rows, weights: Array, at_most: int):
 
 
 def varying_as(x: Array, like: Array) -> Array:
-  """``x``, marked for ``jax.shard_map`` as different on the devices on which ``like`` is different.
-
-  It demands that what a loop carries is marked in the same way before the loop as after a step.
-  """
+  """``x``, marked as ``like`` for ``jax.shard_map``, which wants a loop's start to be marked as its steps are."""
   return jnp.where(jnp.any(like == like), x, x)
 
 
@@ -138,10 +135,7 @@ def predicted(scores: Array) -> Array:
 
 
 def log_softmax(logits: Array) -> tuple[Array, Array]:
-  """``(log p [..., K], is_top [..., K])``; log p of the top class is numerically stable near 0.
-
-  ``is_top`` marks one class of each row, the lowest index where several tie.
-  """
+  """``(log p, is_top)`` ``[..., K]``; log p of the top class, the first of a tie, is numerically stable near 0."""
   is_top = one_hot(predicted(logits), logits)
   shifted = logits - jnp.sum(logits, axis=-1, where=is_top, keepdims=True)
   # Σ exp(shifted) is 1 for the top class plus the other classes: log1p is numerically stable where these are small.
@@ -155,10 +149,7 @@ def log_one_minus(log_p: Array, is_top: Array) -> Array:
 
 
 def label_odds(logits: Array, labels: Array) -> Array:
-  """The label's log-odds d = log((1 - p_y) / p_y) ``[...]``.
-
-  They give -log p_y = softplus(d) and -log(1 - p_y) = softplus(-d).
-  """
+  """The label's log-odds d = log((1 - p_y) / p_y) ``[...]``: -log p_y = softplus(d), -log(1 - p_y) = softplus(-d)."""
   is_label = one_hot(labels, logits)
   # The log-odds do not depend on the shift, which keeps differences of large logits exact.
   shifted = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))

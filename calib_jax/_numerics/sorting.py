@@ -89,10 +89,7 @@ def exact_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def exact_cumsum(x: Array) -> tuple[Array, Array]:
-  """Prefix sums of ``x`` ``[N]`` from 0, ``[N + 1]``, as pairs of floats whose exact sum has twice the digits of one.
-
-  The second float is the sum of the rounding errors of the additions.
-  """
+  """Prefix sums of ``x`` ``[N]`` from 0, ``[N + 1]``, as floats and the sums of the rounding errors of additions."""
   def add(a, b):
     total, error = exact_sum(a[0], b[0])
     return total, a[1] + b[1] + error

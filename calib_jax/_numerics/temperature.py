@@ -83,10 +83,7 @@ def _sums(logits: Array, labels: Array, weights: Array) -> tuple[Array, Array]:
 
 def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums: tuple[Array, Array], start: Array
                  ) -> tuple[Array, Array, Array]:
-  """The log b of ``solve_nll``, in units of 1 / ``unit``; whether it is known; and the number of steps.
-
-  ``sums`` are those of ``_sums``, and ``start`` is log b where the steps begin.
-  """
+  """The log b of ``solve_nll`` in units of 1 / ``unit``, from ``start`` on; whether it is known; number of steps."""
   def moments(log_b):
     """The slope in b, E[z] - z_y; E[z]; and Var[z]; each weighted and summed over examples."""
     def of_rows(logits, labels, weights):

@@ -34,11 +34,7 @@ class Rows(NamedTuple):
 
 def row_sums(features: Array, kernel: Array, bias: Array | None, labels: Array, chunk: int,
              sums: tuple[str, ...] = ()) -> Rows:
-  """The sums of the logits ``features @ kernel + bias``, for ``chunk`` classes at a time, of float32 or wider.
-
-  ``sums`` says which of the sums that may be None are computed: ``ENTROPY``, ``SQUARES`` or both. Features are ``[N,
-  D]``, the kernel ``[D, K]``, the bias ``[K]`` or None, and labels ``[N]`` int32 in ``[0, K)``.
-  """
+  """The sums of ``features @ kernel + bias`` by ``chunk`` of classes; ``sums`` says which optional ones."""
   # In ``jax.shard_map``, arrays that are the same on all devices are marked as different here, outside of the rule for
   # the gradient, so that JAX adds up their gradients over the devices.
   arrays = features, kernel, bias, labels
@@ -166,10 +162,7 @@ def _sums(logits: Array, labels: Array, start, sums: tuple[str, ...]) -> Rows:
 
 
 def _predicted(logits: Array) -> Array:
-  """``softmax.predicted``, first of the blocks of classes by their maxima, which XLA:CPU vectorises, unlike ``argmax``.
-
-  Of all logits ``argmax`` would take about as long as the product that makes them (docs/benchmarks.md).
-  """
+  """``softmax.predicted``, first of blocks of classes by their maxima, which XLA:CPU vectorises, unlike ``argmax``."""
   blocks = jnp.pad(logits, ((0, 0), (0, -logits.shape[1] % BLOCK)), constant_values=-jnp.inf)
   blocks = blocks.reshape(len(logits), -1, BLOCK)
   block = predicted(jnp.max(blocks, axis=-1))
@@ -192,10 +185,7 @@ def _merged(a: Rows, b: Rows) -> Rows:
 
 
 def top_odds(rows: Rows) -> Array:
-  """log((1 - p_t) / p_t) of the top class: ``softmax.label_odds(logits, predicted(logits))``.
-
-  ``LOWEST``, without a gradient, where p_t is 1 up to exp(-87), and the sum over the other classes rounds to 0.
-  """
+  """``softmax.label_odds`` of the top class; ``LOWEST``, without a gradient, where all others' sum rounds to 0."""
   return jnp.where(rows.others > 0, jnp.log(jnp.where(rows.others > 0, rows.others, 1)), LOWEST)
 
 

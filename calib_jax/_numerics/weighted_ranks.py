@@ -49,10 +49,7 @@ class Ranked(NamedTuple):
     return place, jnp.maximum((rank - self.before[0][place]) - self.before[1][place], 0)
 
   def between(self, ranks: Array, sums: tuple[Array, Array], values: Array) -> Array:
-    """The weighted sums of ``values`` ``[N]`` from each of the ascending ``ranks`` ``[M + 1]`` to the next.
-
-    ``sums`` is ``exact_cumsum`` of the weights times the values.
-    """
+    """Weighted sums of values between ``ranks``; ``sums`` is ``exact_cumsum`` of the weights times the values."""
     place, taken = self.place(ranks)
     first, last = place[:-1], place[1:]
     # What lies above a rank in its example, not below it, is as small as the range is, and so is its rounding error.

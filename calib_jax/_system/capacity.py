@@ -36,11 +36,7 @@ def size(num_bytes: float) -> str:
 
 
 def check_read(place: str, num_bytes: float) -> None:
-  """Raises a FileError if what is read from one file would take more than ``READABLE`` of the memory.
-
-  ``num_bytes`` are those of its arrays once they are decompressed and decoded. Arrays that are mapped into memory are
-  left out, because their pages are read when they are used. ``place`` is the file, or what follows its path.
-  """
+  """Raises a FileError about ``place`` if what is read of a file takes more than ``READABLE`` of the memory."""
   if num_bytes > READABLE * memory():
     raise FileError(f"{place} would take {size(num_bytes)} of memory, and what is read from one file may take "
                     f"{size(READABLE * memory())}, {READABLE:.0%} of what this machine has.")

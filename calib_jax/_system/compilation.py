@@ -50,10 +50,7 @@ def running_once() -> Iterator[None]:
 
 
 def sized(function: Callable, size: int, **options) -> Callable:
-  """``jax.jit(function, **options)`` for a program that reads ``size`` numbers.
-
-  Within ``running_once``, one that reads few of them is compiled fast: it takes far longer to compile than to run.
-  """
+  """``jax.jit`` of a program that reads ``size`` numbers; within ``running_once``, few of them are compiled fast."""
   return _jitted(function, _runs_once.get() and size <= FEW, **options)
 
 

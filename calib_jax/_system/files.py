@@ -53,10 +53,7 @@ def opened_npz(path: str | os.PathLike) -> Iterator["Archive"]:
 
 
 def read_npy(path: str | os.PathLike) -> np.ndarray:
-  """Maps the array of an ``.npy`` file into memory, read-only, without pickle and without trusting its size.
-
-  Its numbers are read from the disk when they are used. What ``read_npz`` refuses is a UserError here, too.
-  """
+  """Maps the array of an ``.npy`` file into memory, read-only; what ``read_npz`` refuses is a UserError, too."""
   with _opened(path, ".npy of numbers") as file:
     _checked_header(file, os.path.getsize(path))
     return np.load(path, mmap_mode="r", allow_pickle=False)
@@ -199,10 +196,7 @@ class Archive:
 
 
 def _checked_header(file: BinaryIO, file_size: int, place: str = "") -> _Header:
-  """Returns the header of an array, which ``place`` names.
-
-  It is a FileError unless it describes plain numbers or texts, of as many bytes as follow it.
-  """
+  """Returns the header of an array, plain numbers or texts as long as it says; else a FileError about ``place``."""
   version = np.lib.format.read_magic(file)
   readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
   if version not in readers:

@@ -25,10 +25,7 @@ def at(text: str) -> None:
 
 @contextlib.contextmanager
 def shown(say: Callable[[str], None]) -> Iterator[None]:
-  """Calls ``say`` with what the body of the block is at, every two seconds if that changes, and else every ten.
-
-  A thread does it, so that it also says something while one step takes long.
-  """
+  """Calls ``say`` from a thread with what the block is at, every two seconds if that changes, and else every ten."""
   status, ended, start = _Status(), threading.Event(), time.monotonic()
 
   def watch():

@@ -228,10 +228,7 @@ def _check_ood(config: ConfigDict) -> None:
 
 
 def _check_by_building(config: ConfigDict) -> None:
-  """Builds what a config describes: losses, models and schedules check their own options, such as a depth.
-
-  They are traced on shapes, so no array is computed.
-  """
+  """Builds what a config describes, traced on shapes: losses, models and schedules check their own options."""
   mixing = config.augmentation.name
   soft = mixing in MIXED_LABELS
   labels = jnp.zeros((2, 3)) if soft else jnp.zeros(2, jnp.int32)
@@ -272,10 +269,7 @@ def _traced_shapes(model: models.Classifier):
 
 
 def _attempt(key: str, build: Callable, own: bool = False):
-  """Returns what ``build`` returns. An error of a function about its options becomes a UserError about ``key``.
-
-  So does any error if ``own`` says that the function is one of the user's own.
-  """
+  """Returns what ``build`` returns; an error about options, any if it is the user's ``own``, is one about ``key``."""
   try:
     return build()
   except Exception as error:

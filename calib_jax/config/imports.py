@@ -64,10 +64,7 @@ def import_paths(section: Mapping, prefix: str = "") -> Iterator[tuple[str, str]
 
 
 def search_here(*folders: str) -> None:
-  """Lets Python import what lies in the present directory and in ``folders``.
-
-  The directory ``configs`` is that of the package if it is not there.
-  """
+  """Lets Python import from the present directory, ``folders``, and ``configs`` of the package if it is absent."""
   for folder in (os.getcwd(), *folders):
     if folder not in sys.path:  # A program has the directory of its own file there, and not the one it runs in.
       sys.path.append(folder)

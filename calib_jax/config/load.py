@@ -113,11 +113,7 @@ def complete(config: ConfigDict, named: Mapping[str, str] = {}, *, may_import: b
 
 
 def _relabelled(config: ConfigDict, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-  """Adds and removes calibrators as overrides ask for; returns the overrides that are left.
-
-  ``--config.evaluation.calibrators.LABEL.name=…`` adds one, ``--config.evaluation.calibrators.LABEL=`` removes one, and
-  a dict, such as ``--config.evaluation.calibrators={}``, replaces all.
-  """
+  """Adds calibrators of ``evaluation.calibrators.LABEL.name=…``, removes ``LABEL=``; returns other overrides."""
   remaining, section = [], get(config, CALIBRATORS)
   for key, text in pairs:
     parent, _, last = key.rpartition(".")

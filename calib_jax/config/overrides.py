@@ -19,9 +19,7 @@ READERS = {bool: lambda text: BOOLS[text.lower()], int: lambda text: int(text, 0
 def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[str] = ()) -> list[tuple[str, str]]:
   """Returns the overrides as ``(key, text)``; a UserError for an argument of another form.
 
-  A section may be overridden by a dict alone, such as ``--config.loss.primary={'name': 'focal'}``, which counts as one
-  override for each of its keys. ``collections`` are keys of sections that a dict replaces as a whole: each of their
-  old fields is overridden by "" first.
+  A dict overrides each of its keys of a section; it replaces the ``collections``, whose old fields become "" first.
   """
   pairs = []
   for argument in arguments:
@@ -105,10 +103,7 @@ def moved(key: str) -> str:
 
 
 def apply(config: ConfigDict, key: str, text: str) -> None:
-  """Sets one key to the value in ``text``, parsed as the type that the key already has.
-
-  A key that does not exist or a value of another type is a UserError.
-  """
+  """Sets one key to the value in ``text``, parsed as its type; another key or type is a UserError."""
   if key in MOVED:
     raise UserError(moved(key))
   node, place = config, "the config"

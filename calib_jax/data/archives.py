@@ -77,10 +77,7 @@ def _read(name: str, path: pathlib.Path, load: Callable[[pathlib.Path], Pool]) -
 
 
 def prepare(name: str, path: str | os.PathLike, out: pathlib.Path, trusted: str = "") -> Pool:
-  """Writes a data set as an ``.npz`` of plain arrays, and returns it; what ``read`` refuses, it does, too.
-
-  Its arrays are not compressed, so that images are mapped into memory when they are read.
-  """
+  """Writes a data set as an ``.npz`` that is mapped into memory when read; what ``read`` refuses, it does, too."""
   pool = read(name, path, trusted)
   try:
     write_npz(out, train_images=pool.train.images, train_labels=pool.train.labels, test_images=pool.test.images,

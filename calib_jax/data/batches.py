@@ -63,10 +63,7 @@ def shuffled(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 @register(ORDERS)
 def class_balanced(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-  """Takes as many examples as there are, every class equally often up to one example.
-
-  The examples of a class are all taken before one of them is repeated.
-  """
+  """Takes as many examples as there are, every class equally often; all of a class before one is repeated."""
   classes, counts = np.unique(labels, return_counts=True)
   wanted = np.full(len(classes), len(labels) // len(classes))
   wanted[rng.permutation(len(classes))[: len(labels) - wanted.sum()]] += 1
@@ -103,10 +100,7 @@ def training_batch(examples: Examples, step: int, *, batch_size: int, num_device
 
 def epoch_part(labels: np.ndarray, step: int, num_steps: int, *, batch_size: int, seed: int, order: str = "shuffled",
                salt: int = 0) -> np.ndarray:
-  """Returns the indices of the examples of ``num_steps`` steps of an epoch, of which ``step``, from 0, is the first.
-
-  The other arguments are those of ``training_batch``.
-  """
+  """Returns the indices of ``num_steps`` steps of an epoch from ``step`` on, for ``training_batch``."""
   epoch, position = divmod(step, steps_per_epoch(len(labels), batch_size))
   index = _order(labels.tobytes(), labels.dtype.str, order, (seed, epoch) + ((salt,) if salt else ()))
   return index[position * batch_size : (position + num_steps) * batch_size]

@@ -45,11 +45,7 @@ def picture(record: bytes, number: int, source: str, size: tuple[int, int] | Non
 
 
 def decode(records: Sequence[bytes], source: str) -> np.ndarray:
-  """Decodes ``records``, pictures of one size, into uint8 ``[N, H, W, 3]``; grey pictures become RGB.
-
-  A picture that cannot be decoded or differs in size is a UserError that names ``source`` and the record, and so are
-  pictures that take more memory than may be read.
-  """
+  """Decodes ``records``, pictures of one size that fit in memory, into uint8 RGB, or a UserError on ``source``."""
   from PIL import Image
 
   if not records:

@@ -151,10 +151,7 @@ def long_tailed(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -
 
 
 def with_validation(pool: Pool, fraction: float, seed: int) -> Splits:
-  """Splits off the validation examples, and computes the mean and deviation of the training part's channels.
-
-  A class of one example, or without an example that is left to train on, is a UserError.
-  """
+  """Splits off validation examples, and measures the channels; a class with none to train on is a UserError."""
   rest, part = stratified(pool.train.labels, fraction, seed)
   validation, train = pool.train.take(part), pool.train.take(rest)
   for c, count in enumerate(np.bincount(pool.train.labels)):

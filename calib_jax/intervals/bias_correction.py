@@ -34,10 +34,7 @@ def moments(half, rest, fifths):
 
 def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array, fifth: Array, rate: Array,
                         part: Array | float, level: float) -> tuple[Array, Array, Array]:
-  """The estimate and interval of ``bootstrap`` from the value and the four ``moments``, arrays of one shape.
-
-  They are of JAX or NumPy. ``rate`` and ``part`` are the ``rate`` and the ``sure_part`` of the metric's ``BiasModel``.
-  """
+  """The estimate and interval of ``bootstrap`` from the value, its ``moments``, and fields of a ``BiasModel``."""
   xp = array_module(value)
   # In units of the value or of its noise nothing below overflows, also for a metric in percent whose bias is 0.
   unit = xp.maximum(xp.abs(value), at_zero**0.25)
@@ -102,10 +99,7 @@ def correlation(halves: Array, others: Array) -> Array:
 
 
 def interval_of_difference(first, second, correlation):
-  """``(difference, low, high)`` of the first error minus the second, from ``(estimate, low, high)`` of each.
-
-  ``correlation`` is that of their noise far from 0; all are JAX or NumPy arrays.
-  """
+  """``(difference, low, high)`` of two ``(estimate, low, high)`` with a ``correlation`` of their noise far from 0."""
   xp = array_module(correlation)
   (estimate, low, high), (other, other_low, other_high) = first, second
   # Near 0 an error is the size of its noise, whatever the sign: there the correlation says nothing of the dependence.

@@ -43,10 +43,7 @@ def group_numbers(groups: ArrayLike | None, count: int) -> tuple[np.ndarray | No
 
 
 def words(key: Array) -> Array:
-  """The random uint32 ``[3, 2]`` of a key: two for its examples, two for its groups, two for the choice between them.
-
-  Of keys ``[...]`` they are ``[..., 3, 2]``.
-  """
+  """The random uint32 ``[..., 3, 2]`` of keys: two each for examples, groups, and the choice between them."""
   if key.ndim:
     return jax.vmap(words)(key)
   keys = jnp.concatenate([key[None], jax.random.split(key)])

@@ -38,10 +38,7 @@ class Resampled(NamedTuple):
 
 
 def random_blocks(count: int, groups: np.ndarray | None, number: int, rng: np.random.Generator) -> np.ndarray:
-  """Puts each of ``count`` examples into one of ``number`` random blocks, with its group; of fewer groups, their own.
-
-  Blocks have the same number of examples or groups, up to one.
-  """
+  """Puts ``count`` examples into ``number`` random blocks of one size; of fewer groups, into their own."""
   group, num_groups = draws.group_numbers(groups, count)
   block = rng.permutation(num_groups) % min(number, num_groups)
   return block if group is None else block[group]
@@ -60,10 +57,7 @@ def blocks_of(count: int, groups: np.ndarray | None, most: int | None = None) ->
 
 
 def summed(block: np.ndarray | None, values: Iterable[np.ndarray]) -> np.ndarray:
-  """The sums of values ``[N]`` over each block, and how many examples it has, ``[values + 1, blocks]`` float64.
-
-  Without blocks they are the values themselves.
-  """
+  """Sums of values ``[N]`` and counts by block, ``[values + 1, blocks]`` float64; without blocks the values."""
   values = [np.asarray(x, np.float64) for x in values]
   values = [*values, np.ones_like(values[0])]
   return np.stack(values if block is None else [np.bincount(block, x) for x in values])

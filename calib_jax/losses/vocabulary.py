@@ -90,10 +90,7 @@ def from_features(loss: Loss | tuple[Loss, ...], features: ArrayLike, kernel: Ar
 
 
 def _parts(loss: Loss) -> tuple[tuple[str, ...] | None, Callable[..., Array], bool]:
-  """The sums over classes that a loss needs, how it is computed from them, and whether it is one of a batch.
-
-  The sums are None if the loss is computed from the logits of all classes.
-  """
+  """The sums over classes that a loss needs, None for all logits; how it follows; whether it is of a batch."""
   function, bound = get(loss) if isinstance(loss, str) else loss, {}
   while isinstance(function, functools.partial) and not function.args:
     function, bound = function.func, {**function.keywords, **bound}

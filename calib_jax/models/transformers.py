@@ -151,10 +151,7 @@ def from_windows(x: Array, sides: tuple[int, int]) -> Array:
 
 
 def relative_positions(height: int, width: int) -> np.ndarray:
-  """Returns for each two of a window's T pixels the row of their offset in the table of all offsets, ``[T, T]``.
-
-  The table has (2 height - 1) (2 width - 1) rows.
-  """
+  """Returns the row of each two pixels' offset in the table of (2 height - 1) (2 width - 1) offsets, ``[T, T]``."""
   places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1).reshape(-1, 2)
   offsets = places[:, None] - places[None] + [height - 1, width - 1]
   return offsets[..., 0] * (2 * width - 1) + offsets[..., 1]

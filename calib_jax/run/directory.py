@@ -72,10 +72,7 @@ def check_entries(folder: pathlib.Path) -> None:
 
 
 def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
-  """Writes ``config.json`` and ``environment.json``; a UserError if the folder holds a run of another config.
-
-  It returns a sentence for the user if the devices changed since the last command, else None.
-  """
+  """Writes ``config.json``, a UserError if another is there; returns a sentence if devices changed, else None."""
   path = folder / "config.json"
   if path.exists() and (differing := differences(path, config)):
     raise UserError(f"--workdir: {folder} holds a run of another config ({differing}): "
@@ -144,10 +141,7 @@ def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:
 
 
 def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ConfigDict:
-  """Reads the config of the run in ``folder``; ``own_code`` is as for ``config.from_json``.
-
-  It is a UserError if there is none, or it names import paths and ``own_code`` is false.
-  """
+  """Reads the config of the run in ``folder``; import paths in it without ``own_code`` are a UserError."""
   path = folder / "config.json"
   check_entries(folder)
   try:

@@ -80,10 +80,7 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable]
 
 
 def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
-  """Predicts the additional sets, and writes tables, figures and the page.
-
-  ``methods`` has the config and the folder of each method, by its name in tables.
-  """
+  """Predicts additional sets, and writes tables, figures and the page; ``methods`` is by name in tables."""
   runs = {method: Run(method_config, folder) for method, (method_config, folder) in methods.items()}
   say(f"\ncalibrating and evaluating ({config.evaluation.num_resamples:,} bootstrap resamples) …")
   for run in runs.values():
@@ -114,10 +111,7 @@ def of_networks(config: ConfigDict, methods: Iterable[str]) -> dict[str, str]:
 
 
 def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Sequence[Callable] = ()) -> None:
-  """Trains the models that are not finished yet; writes metrics, checkpoints and predictions in ``folder``.
-
-  Predictions that are there already are not written again.
-  """
+  """Trains the models that are not finished; writes metrics, checkpoints and predictions that are not there."""
   seeds = seeds_of(config)
   missing = [seed for seed in seeds if not processes.agreed(
     all(prediction_file(folder, split, seed).exists() for split in SPLITS))]

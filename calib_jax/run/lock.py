@@ -25,10 +25,7 @@ NAME = "lock"
 
 @contextlib.contextmanager
 def hold(folder: pathlib.Path) -> Iterator[None]:
-  """Holds an existing directory for this process in a ``with`` block; a warning says if the file system has no locks.
-
-  A UserError names the other process that holds it, or says that the file ``lock`` cannot be written.
-  """
+  """Holds a directory in a ``with`` block; a UserError names another holder, a warning a file system without locks."""
   path = folder / NAME
   if os.path.lexists(path):
     check_regular(path)

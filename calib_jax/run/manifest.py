@@ -46,10 +46,7 @@ class Damage(NamedTuple):
 
 
 def begin(workdir: pathlib.Path) -> Damage:
-  """Says which files of a run are not those that it wrote, before a command writes its own; restores ``config.json``.
-
-  Predictions that are missing are made anew from the checkpoint; those that were changed are a UserError.
-  """
+  """Restores ``config.json``; says which files are not those that a run wrote; changed predictions are a UserError."""
   manifest, reason = read(workdir)
   if reason:
     warn(f"{reason}; it is written anew for the files as they are.")

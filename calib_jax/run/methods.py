@@ -16,10 +16,7 @@ PLAIN = ("none", "crop_flip")  # Augmentations of plain training.
 
 
 def method_name(config: ConfigDict) -> str:
-  """Returns the name in tables of what a config trains, such as "focal + soft_avuc" or "cross_entropy, masked head".
-
-  It is "cross_entropy" only for plain training. The options of other losses are not part of it.
-  """
+  """Returns what tables call a config, such as "focal + soft_avuc"; "cross_entropy" only for plain training."""
   primary, secondary = config.loss.primary, config.loss.secondary.name
   loss = primary.name
   if loss == CROSS_ENTROPY:

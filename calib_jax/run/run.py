@@ -243,10 +243,7 @@ class Run:
     return outputs[name][place]
 
   def _group(self, seed: int | None) -> tuple[_Models, int]:
-    """Returns the models that trained with that of ``seed``, and its place among them.
-
-    They give the same bits only if they predict together.
-    """
+    """Returns the models that trained, and so must predict, with that of ``seed``, and its place among them."""
     seed = self.seeds[0] if seed is None else seed
     groups = training.groups_on_disk(self.folder)
     group = next((group for group in groups if seed in group.seeds), None)

@@ -78,11 +78,7 @@ class Checkpoints:
                       "run the same command again: it continues from the last checkpoint.") from error
 
   def restore(self, like: Callable[[int], Any]) -> tuple[int, Any] | None:
-    """Returns the newest undamaged checkpoint as ``(step, tree)`` of arrays on the host, or None if there is none.
-
-    A damaged checkpoint is renamed with a warning, and the previous one is read. ``like`` maps a step to a tree of the
-    structure, shapes and dtypes of a checkpoint of that step.
-    """
+    """Returns the newest undamaged checkpoint, like ``like(step)``, on the host, or None; a damaged one is renamed."""
     restored = self._newest(like) if jax.process_index() == 0 else None
     if jax.process_count() > 1:
       step = int(multihost_utils.broadcast_one_to_all(np.int32(restored[0] if restored else -1)))
@@ -125,11 +121,7 @@ def _check_regular(folder: pathlib.Path) -> None:
 
 
 def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
-  """Reads the tree of one checkpoint into host memory, in the structure of ``like``, or as nested dicts and lists.
-
-  A wrong checksum, or an array of another shape or dtype than in ``like``, is a ValueError; Orbax raises any
-  exception.
-  """
+  """Reads a checkpoint's tree, as ``like`` or nested dicts; a wrong checksum, shape or dtype is a ValueError."""
   restored = manager.restore(step, args=ocp.args.StandardRestore())
   tree = restored["tree"] if like is None else _as(like, restored["tree"])
   if int(restored["checksum"]) != checksum(restored["tree"]):
@@ -140,10 +132,7 @@ def read(manager: ocp.CheckpointManager, step: int, like: Any = None) -> Any:
 
 
 def newest(folder: pathlib.Path) -> tuple[int, Any] | None:
-  """Reads the newest checkpoint in ``folder`` as ``(step, tree of nested dicts)``; None if there is none.
-
-  A damaged one is a UserError.
-  """
+  """Reads the newest checkpoint in ``folder`` as ``(step, tree)``; None if there is none, a UserError if damaged."""
   if not folder.is_dir():
     return None
   _check_regular(folder)

@@ -45,10 +45,7 @@ LOSS_STATES: dict[str, Callable[..., StateUpdate]] = {}
 @register(LOSS_STATES, "adaptive_focal")
 def adafocal(num_classes: int, *, num_bins: int = 15, gamma: float = 1.0, rate: float = 1.0, switch: float = 0.2,
              gamma_min: float = -2.0, gamma_max: float = 20.0) -> StateUpdate:
-  """Returns the state update of AdaFocal (Ghosh et al. 2022), which updates bins and gammas on the validation split.
-
-  It does so after every epoch. ``losses.init_adaptive_focal`` and ``losses.update_adaptive_focal`` explain the options.
-  """
+  """Returns AdaFocal's update (Ghosh et al. 2022) of bins and gammas on the validation split after every epoch."""
   del num_classes
 
   def on_epoch(state, epoch, logits, labels):
@@ -63,10 +60,7 @@ def adafocal(num_classes: int, *, num_bins: int = 15, gamma: float = 1.0, rate: 
 @register(LOSS_STATES, "class_adaptive_label_smoothing")
 def class_multipliers(num_classes: int, *, margin: float = 10.0, first_curvature: float = 1.0,
                       growth: float = 1.2, tolerance: float = 0.9, every: int = 10) -> StateUpdate:
-  """Returns the state update of CALS (Liu et al. 2023), which updates multipliers of classes on the validation split.
-
-  It does so after every epoch. ``losses.init_class_adaptive`` and ``losses.update_class_adaptive`` explain the options.
-  """
+  """Returns CALS's update (Liu et al. 2023) of multipliers of classes on the validation split after every epoch."""
   def on_epoch(state, epoch, logits, labels):
     del labels
     return losses.update_class_adaptive(state, epoch, logits, margin=margin, growth=growth, tolerance=tolerance,
@@ -114,10 +108,7 @@ def score_counts(num_classes: int, *, variant: str = "released", num_bins: int =
 
 
 def split_options(name: str, options: dict) -> tuple[dict, dict]:
-  """Splits the options of a config's section into ``(options of the loss, options of its state)``.
-
-  An option that both have is in both.
-  """
+  """Splits a section's options into ``(options of the loss, options of its state)``; some may be in both."""
   if name not in LOSS_STATES:
     return dict(options), {}
   own, shared = inspect.signature(LOSS_STATES[name]).parameters, losses.options(name)

@@ -183,10 +183,7 @@ VOCABULARY = {
 
 
 def vocabulary_rows(options: argparse.Namespace) -> Rows:
-  """Times value and gradients from features beside those of dense logits; memory is what the program takes beside both.
-
-  Features have float32 [2048, 512], and the last layer 100,000 classes.
-  """
+  """Times value and gradients from float32 features [2048, 512] beside those of dense logits; and their memory."""
   n, num_features, k = (64, 16, 5000) if options.scale == "tiny" else (2048, 512, 100_000)
   keys = jax.random.split(jax.random.key(0), 3)
 

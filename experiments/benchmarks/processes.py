@@ -79,11 +79,7 @@ def evaluation_commands(folder: pathlib.Path, number: int, python: str) -> dict[
 
 
 def evaluation_rows(options: argparse.Namespace) -> Rows:
-  """Times the command that evaluates predictions, each time with an empty cache, and other libraries' in `--python`.
-
-  These fit one temperature and print what they have of ours before and after it, without intervals, floors, p-values,
-  figures or a page.
-  """
+  """Times the evaluation with an empty cache, and in `--python` the part of it that other libraries have."""
   folder = pathlib.Path(tempfile.mkdtemp(dir=options.folder))
   number = 200 if options.scale == "tiny" else 5000
   return {name: functools.partial(timing.compare, functools.partial(without_cache, command), None, options.budget,
@@ -136,11 +132,7 @@ def first_hour_steps(python: str) -> dict[str, Sequence[str]]:
 
 
 def in_clone(command: Sequence[str], folder: pathlib.Path) -> None:
-  """Runs a command of a first hour as a user who has none of ours: no variables of Python or JAX, and empty caches.
-
-  Raises:
-    RuntimeError: if it fails; the message ends with its last lines.
-  """
+  """Runs a command as a user who has none of our variables and caches; a RuntimeError has its last lines."""
   clean = {name: value for name, value in os.environ.items()
            if not name.startswith(("PYTHON", "JAX_", "XLA_", "VIRTUAL_ENV", "CALIB_JAX"))}
   clone = folder / "calib_jax"

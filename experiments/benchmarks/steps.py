@@ -27,15 +27,12 @@ from experiments.common.train_step import engine, images
 
 
 class Size(NamedTuple):
-  """The fields of the measured network, its batch, the side of the matrices whose product is the ceiling, and losses.
+  """A network and what is measured of it."""
 
-  The latter are the secondary losses that are measured in a step.
-  """
-
-  network: Mapping[str, object]
+  network: Mapping[str, object]  # Its fields.
   batch_size: int
-  matrix: int
-  secondary: Sequence[str] = tuple(losses.PER_BATCH)
+  matrix: int  # The side of the matrices whose product is the ceiling.
+  secondary: Sequence[str] = tuple(losses.PER_BATCH)  # Losses that are measured in a step.
 
 
 SIZES = {
@@ -194,10 +191,7 @@ class Steps:
 
 
 def training_rows(options: argparse.Namespace) -> Rows:
-  """Times the step of WRN-16-4 at batch 128 on a CPU, and of WRN-28-10 at batch 512 in bfloat16 on an accelerator.
-
-  What only a GPU or a TPU can show comes first: several devices, whether training repeats, and ``shard_map``.
-  """
+  """Times steps of `SIZES`; what only a GPU or a TPU can show comes first."""
   steps = Steps(options)
   on_all = {f"{len(steps.devices)} devices": functools.partial(steps.beside_plain, devices=steps.devices)}
   return {"step": steps.step, **(on_all if len(steps.devices) > 1 else {}), "repeated": steps.repeated,

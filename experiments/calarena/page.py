@@ -117,10 +117,7 @@ def _incomplete(rows: pd.DataFrame) -> str:
 
 
 def wins(table: pd.DataFrame) -> tuple[pd.Series, np.ndarray, np.ndarray]:
-  """Win rates and their 95% limits by a bootstrap over data sets.
-
-  The win rate is the share of the other methods that a method beats; a tie is half a win, where CalArena counts none.
-  """
+  """Win rates, the shares of other methods that a method beats (a tie is half), and 95% limits over data sets."""
   number = table.shape[1]
   rates = over_datasets((number - table.rank(axis=1)) / max(number - 1, 1))
   drawn = np.random.default_rng(0).integers(0, len(rates), (RESAMPLES, len(rates)))
@@ -128,10 +125,7 @@ def wins(table: pd.DataFrame) -> tuple[pd.Series, np.ndarray, np.ndarray]:
 
 
 def pairs(rows: pd.DataFrame) -> pd.DataFrame:
-  """Returns the results of other packages beside ours of the same fits.
-
-  ``loss`` is the other's log loss less ours, and ``times`` its processor seconds of a fit divided by ours.
-  """
+  """Returns the log loss of other packages less ours, and their processor seconds over ours, of the same fits."""
   own = rows.loc[rows.package == OURS, ["dataset", "model", "split", "method", "logloss", "fit_seconds"]]
   both = rows[(rows.package != OURS) & rows.logloss.notna()].merge(own, on=["dataset", "model", "split", "method"],
                                                                    suffixes=("", "_ours"))
@@ -171,10 +165,7 @@ def same_method(rows: pd.DataFrame) -> dict[str, object]:
 
 
 def selections(by_task: dict[str, pd.DataFrame]) -> list[dict[str, object]]:
-  """Returns what ``select`` is above the best single method of any package, by task, score and models.
-
-  ``p`` is that of Student's paired t-test over data sets, by Holm's method over all of them.
-  """
+  """Returns what `select` is above the best single method; `p` is of paired t-tests over data sets, by Holm."""
   compared = []
   for (task, every), is_of, score in itertools.product(by_task.items(), MODELS.items(), ("logloss", "brier")):
     models, is_one = is_of

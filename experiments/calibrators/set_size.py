@@ -53,10 +53,7 @@ def fitted(method: str, logits, labels, size: int) -> tuple[calibrators.Calibrat
 
 
 def excess(rows: pd.DataFrame) -> pd.DataFrame:
-  """Returns the NLL above that of temperature scaling on the same rows, in thousandths of a nat.
-
-  It is the ``mean`` over seeds and its standard error ``sem``, NaN for one seed, by predictions, method and size.
-  """
+  """Returns the NLL above that of temperature scaling in 1/1000 nat: its mean and standard error over seeds."""
   nll = rows.pivot(index=["predictions", "size", "seed"], columns="method", values="nll")
   above = 1000 * nll.sub(nll.temperature_scaling, axis=0)
   return above.stack().dropna().groupby(["predictions", "method", "size"]).agg(["mean", "sem"])
@@ -103,10 +100,7 @@ def page(rows: pd.DataFrame) -> str:
 
 
 def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
-  """Draws the NLL above that of temperature scaling against the number of calibration examples, a panel a file.
-
-  Bars are standard errors over seeds. Lines that lose more than two nats leave the panel at the top.
-  """
+  """Draws `excess` against the number of examples, a panel a file; lines that lose more than two nats leave it."""
   above, names, sizes = excess(rows) / 1000, rows.predictions.unique(), sorted(rows["size"].unique())
   shown = {"identity": "#000000", "structured_vector_scaling": "#0072B2", "structured_matrix_scaling": "#D55E00",
            "select": "#777777", "vector_scaling": "#56B4E9", "beta_calibration": "#009E73", "isotonic": "#CC79A7",

@@ -33,10 +33,7 @@ def prepared(package: str, logits: np.ndarray) -> np.ndarray:
 
 
 def _torch(per_class: bool = False) -> Peer:
-  """L-BFGS as most often copied: step 0.01, 50 iterations, from T = 1.5 (Guo et al. 2017, code).
-
-  Or the same recipe with a scale and a bias for each class, from 1 and 0.
-  """
+  """L-BFGS as most often copied, with a temperature from 1.5 (Guo et al. 2017, code), or a scale and bias a class."""
   def scaled(z, *parameters):
     return z * parameters[0] + parameters[1] if per_class else z / parameters[0]
 

@@ -34,10 +34,7 @@ SC, RR, FT, CL, MC = ("Karandikar et al. 2021", "Zhou et al. 2025", "Komisarenko
 
 
 def sides(rows: pd.DataFrame, claim: Claim) -> list[comparison.BySeed]:
-  """Returns the values of the two rows of a claim; empty for a row that is missing.
-
-  Of all methods they are the means, seed by seed, without methods that have collapsed.
-  """
+  """Returns the values of the two rows of a claim, empty for a missing row; of all methods, means by seed."""
   pair = []
   for method, calibrator in (claim.row, claim.other):
     part = rows[rows["method"] == method] if method else ranking.trained(rows)

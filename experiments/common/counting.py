@@ -31,10 +31,9 @@ def operations(function: Callable, *arguments: object) -> float:
 
 
 def step_operations(network: Mapping[str, object], image: tuple[int, ...], num_classes: int, batch_size: int) -> float:
-  """Returns the operations of a training step of a network, a section ``model``; a forward pass takes a third of them.
+  """Returns the operations of a training step of a network; a forward pass takes a third of them.
 
-  They are counted before the program is compiled: in a compiled one, XLA does not count what a library of the device
-  computes, such as the convolutions on a GPU. Those with the padding of an image are not counted.
+  A compiled program does not count what a library of the device computes, such as the convolutions on a GPU.
   """
   options = tuple(sorted((key, value) for key, value in network.items() if key != "dtype"))
   return batch_size * _forward_operations(options, image, num_classes) / costs.FORWARD

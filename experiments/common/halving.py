@@ -58,12 +58,10 @@ def rungs(number: int, num_left: int = 3, eta: int = 3) -> list[tuple[int, int]]
 def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, str]],
           score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, most_lost: float, num_left: int = 3,
           say: Callable[[str], object] = print) -> list[Standing]:
-  """Returns the last candidates, from the best on.
+  """Returns the last candidates, choices of parts that change a config, from the best on.
 
-  Candidates, of which each is the choice of each part, change fields of a complete config. ``score`` maps a config to
-  the loss, lower is better, and the accuracy of each of its seeds, on validation splits. Those that lose more than
-  ``most_lost`` of accuracy, a fraction, to the first candidate, which stays in every rung, are out; ``num_left`` have
-  the last rung. What ``path``, a ``.csv`` file of scores, holds is not trained again.
+  ``score`` gives the loss and the accuracy of each seed; who loses more than ``most_lost`` of accuracy to the first
+  candidate is out. What ``path``, a ``.csv`` file of scores, holds is not trained again.
   """
   saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
   remaining, standings = [*candidates], []

@@ -17,11 +17,7 @@ def _file(path: str) -> data.Pool:
 
 
 def few(path: str, seed: int, *, num_examples: int = 6000, num_test: int = 10_000, shrink: int = 1) -> data.Pool:
-  """Draws some of the images of a file, which ``data.SOURCES["npz"]`` reads.
-
-  ``seed`` draws the examples to train and validate on, stratified by class, or all if their number is 0; those to test
-  on are the same for all seeds. ``shrink`` is the side of the squares of pixels that are averaged.
-  """
+  """Draws images of a file: ``seed`` those to train on, all for 0; ``shrink`` is the side of averaged squares."""
   pool = _file(path)
   num_examples = num_examples or len(pool.train.labels)
   if not 0 < num_examples <= len(pool.train.labels) or not 0 < num_test <= len(pool.test.labels):

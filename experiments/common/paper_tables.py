@@ -23,11 +23,7 @@ AT_LAPTOP = ("cifar10", {"augmentation": {"padding": 0, "flip": False}, "schedul
 def methods(paper: ModuleType, rows: Sequence[str], extra: Mapping[str, Mapping[str, object]],
             at_paper_scale: Callable[[str], Mapping[str, object]], always: Mapping[str, object], tuned: bool,
             options: argparse.Namespace) -> list[Method]:
-  """Returns the methods of a table, cross entropy first: the losses ``rows`` of a paper's config, or all; ``extra``.
-
-  All runs have the fields ``always``, and those on a data set also those of ``at_paper_scale`` there. If they are
-  ``tuned``, the settings of ``tuning.search_space`` are, one after another.
-  """
+  """Returns the methods of a table, cross entropy first, with the fields of each data set, tuned or not."""
   every_method = []
   cells = [(data, model) for data, models in paper.NETWORKS.items() for model in models]
   for data, model in cells if options.scale == "paper" else [(AT_LAPTOP[0], cells[0][1])]:

@@ -13,10 +13,7 @@ MOST_LOST = 0.1  # The accuracy that a seed of a method may lose to cross entrop
 
 
 def collapsed(rows: pd.DataFrame) -> set[tuple[str, str]]:
-  """Returns the ``(task, method)`` of which a seed, as trained, is far less accurate than cross entropy.
-
-  Means over all methods leave them out: one network that predicts a single class outweighs forty that do not.
-  """
+  """Returns the ``(task, method)``, left out of means, of which a seed is far less accurate than cross entropy."""
   if "accuracy" not in rows:
     return set()
   values = comparison.values(rows[rows["calibrator"] == "none"], "accuracy")
@@ -50,10 +47,7 @@ def wins(values: np.ndarray) -> np.ndarray:
 
 
 def worse_than_first(values: Mapping[str, Mapping[str, float]], order: Sequence[str]) -> list[bool]:
-  """Returns whether each method is shown to be above the first in ``order``, the lowest of the same values.
-
-  The differences are paired by seed, and corrected for all pairs of methods, because the lowest is chosen by the rows.
-  """
+  """Returns whether methods are shown to be above the first, the lowest; corrected for all pairs, as it is chosen."""
   level = (1 - comparison.LEVEL) / (len(order) * (len(order) - 1) / 2 or 1)
   changes = {name: comparison.paired(values[name], values[order[0]]) for name in order}
   return [name != order[0] and change.mean > 0 and change.p_value < level for name, change in changes.items()]

@@ -24,10 +24,7 @@ Rows = Sequence[Mapping[str, object]] | pd.DataFrame
 
 
 def texts(path: pathlib.Path) -> pd.DataFrame:
-  """Returns the rows of a file as a table of texts, which is empty if the file does not exist.
-
-  A last line without its end, which a killed command leaves, is no row.
-  """
+  """Returns the rows of a file, if it exists, as texts; a last line that a killed command left is no row."""
   return _table(path, dtype=object, keep_default_na=False)
 
 
@@ -37,10 +34,7 @@ def read(path: pathlib.Path) -> list[Row]:
 
 
 def frame(path: pathlib.Path, text: Sequence[str] = ()) -> pd.DataFrame:
-  """Returns the same rows as a table whose columns of numbers, but for those in ``text``, are numbers.
-
-  An empty cell is missing (NaN).
-  """
+  """Returns the same rows with numbers in all columns but ``text``; an empty cell is NaN."""
   # Names such as "None" and "NA" are not missing values. Numbers are read to their last digit, by pandas from 3.1 on.
   return _table(path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(text, str))
 
@@ -65,11 +59,7 @@ def keys(rows: pd.DataFrame, columns: Sequence[str]) -> set[tuple[str, ...]]:
 
 
 def append(path: pathlib.Path, rows: Rows, *, replacing: Sequence[str] = ()) -> None:
-  """Appends rows with the columns of a file, which is made if it does not exist.
-
-  Further columns are empty in the rows that the file has. Rows of the file whose cells in the columns ``replacing`` are
-  those of a new row are deleted.
-  """
+  """Appends rows to a file; they replace those with the same cells in the columns ``replacing``."""
   new, before = _written(rows), texts(path)
   if not len(new):
     return

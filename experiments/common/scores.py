@@ -57,10 +57,7 @@ def _plain(logits: jax.Array, labels: jax.Array, more: tuple[str, ...]
 
 
 def scored(logits: jax.Array, labels: jax.Array, more: tuple[str, ...] = ()) -> dict[str, float]:
-  """Returns the values of ``COLUMNS`` and of ``more`` for one model, as fractions and nats.
-
-  They are nan where its logits are not finite.
-  """
+  """Returns ``COLUMNS`` and ``more`` of a model, as fractions and nats; nan where its logits are not finite."""
   if not bool(jnp.all(jnp.isfinite(logits))):
     return dict.fromkeys((*COLUMNS, *more), float("nan"))
   values, confidence, correct = _plain(logits, labels, more)
@@ -79,10 +76,9 @@ def _without_blocks(logits: jax.Array, labels: jax.Array, kept: jax.Array) -> di
 
 
 def without_blocks(logits: jax.Array, labels: jax.Array) -> dict[str, np.ndarray]:
-  """Returns the values ``[BLOCKS]`` of ``BLOCKED`` with each block of examples left out, for a jackknife.
+  """Returns ``BLOCKED`` without each of ``BLOCKS`` random blocks of examples, for a jackknife; ``[BLOCKS]`` each.
 
-  Blocks are drawn at random, and the same of every model of as many examples; fewer than ``BLOCKS`` examples are in no
-  block. The values are nan where logits are not finite or the examples are too few.
+  The blocks are the same of every model of as many examples. Values are nan where logits are not finite.
   """
   size = len(labels) // BLOCKS
   if not size or not bool(jnp.all(jnp.isfinite(logits))):

@@ -29,11 +29,7 @@ FLAGS = {variant: {"stop_gradient": variant == "stopped", "clamp": variant != "p
 
 
 def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:
-  """Returns a checked copy of a complete config, locked, with some fields set.
-
-  They are values by full name, such as ``loss.weight``; the value of a section, such as ``loss.primary``, is a dict
-  with its ``name`` and options. A UserError says why a config cannot work.
-  """
+  """Returns a checked, locked copy of a complete config with some fields or whole sections set, by full name."""
   copy = config.copy_and_resolve_references().unlock()
   copy.update_from_flattened_dict(fields)
   run_config.complete(copy)
@@ -48,10 +44,8 @@ flat = functools.partial(traverse_util.flatten_dict, sep=".")
 def digest(config: ConfigDict) -> str:
   """Returns twelve hexadecimal digits that configs share only if they train the same models on the same data.
 
-  They also predict with as many samples, on which the saved predictions depend.
-  Only the last part of the data's paths counts, so that files may be moved. Fields of ``ADDED`` do not count at the
-  values there, and names of ``RENAMED`` and ``FLAGS`` count as they were, so that older results stay those of their
-  configs.
+  They also predict with as many samples. Paths count without their folders, and fields that are newer than results do
+  not count at the values that results had.
   """
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
   for key, value in ADDED.items():

@@ -80,10 +80,7 @@ def percent(shares: pd.Series) -> pd.Series:
 
 
 def covered(rows: pd.DataFrame) -> pd.Series:
-  """Returns the coverage and the mean width of rows in percent; coverage that is too low is bold.
-
-  That is below 93%, and lower than chance makes 95% in one of a hundred simulations.
-  """
+  """Returns coverage and mean width in percent; bold if below 93% and what chance does in one of 100 simulations."""
   chance = stats.binom.cdf((rows.covered * rows.repeats).round(), rows.repeats, 0.95)
   is_low = (rows.covered < 0.93) & (chance < 0.01)
   shares = percent(rows.covered)

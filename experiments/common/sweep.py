@@ -57,10 +57,7 @@ class Job(NamedTuple):
 
 
 def jobs(methods: Sequence[Method], num_seeds: int | None = None) -> list[Job]:
-  """Returns the runs of methods; seeds that train together, or with settings that are tuned, share one.
-
-  Every ensemble is a run of its own, whose members train together.
-  """
+  """Returns the runs of methods; seeds that train together, or are tuned, share one, as members of an ensemble do."""
   all_jobs = []
   for method in methods:
     config = method.config()
@@ -79,11 +76,7 @@ def jobs(methods: Sequence[Method], num_seeds: int | None = None) -> list[Job]:
 
 
 def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
-  """Runs what has no rows yet, and makes the table; ``arguments`` is the command line, None for that of this process.
-
-  Returns the exit code: 0; 1 if a run failed; 2 for a mistake in what the command is given; 128 plus the number of the
-  signal that stopped it.
-  """
+  """Runs what has no rows yet and makes the table; returns the exit code, which is 1 if a run failed."""
   options = parse(experiment, arguments)
   stem = stem_of(experiment, options)
   if options.processes > 1:

@@ -33,9 +33,8 @@ def compare(function: Callable[[], object], floor: Callable[[], object] | None =
             fewest: int = 5) -> dict[str, float]:
   """Returns the median seconds of calls for ``budget`` seconds or so and, with a floor, the median ratios to it.
 
-  Both are called in turn, so that changes of the machine's speed affect both, and of every two pairs one begins with
-  the floor. There are at least ``fewest`` calls, unless one takes longer than a minute. The medians are ``seconds`` and
-  ``processor s``; with a floor, ``to floor``, and ``by processor`` of processor seconds.
+  Both are called in turn, so that the machine's speed affects both, at least ``fewest`` times or until a call takes a
+  minute.
   """
   started, calls, floors = time.perf_counter(), [], []
   while len(calls) < fewest or (len(calls) < MOST and time.perf_counter() - started < budget):

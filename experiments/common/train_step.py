@@ -30,19 +30,9 @@ def engine(config, splits: data.Splits, **options) -> Callable[[], None]:
 def engine_and_features(config, splits: data.Splits, *, stage: int = 0, devices: Sequence[jax.Device] | None = None,
                         num_seeds: int = 1, count: int = 1, resident: bool = True
                         ) -> tuple[Callable[[], None], Callable[[], object] | None]:
-  """Returns a function that takes ``count`` steps of a stage of the engine in one call, or fewer, and waits.
+  """Returns a function that takes ``count`` steps of a stage of the engine, and one that computes features to keep.
 
-  A stage that takes one step a call, and an epoch that ends, need several calls. The second function
-  computes the features of a batch; it is None unless the stage keeps features.
-
-  Args:
-    config: the config of a seed.
-    splits: the data.
-    stage: the number of the stage.
-    devices: the devices that share a batch; the first one by default.
-    num_seeds: how many models are trained in the same steps.
-    count: the number of steps of a call, at most those of an epoch.
-    resident: whether examples stay on the devices; if not, a call has one step.
+  A stage that takes one step a call, as when examples are not ``resident`` on the devices, needs several calls.
   """
   devices, seeds = devices or jax.devices()[:1], list(range(num_seeds))
   built = program.build(config, [splits] * num_seeds, seeds, devices)

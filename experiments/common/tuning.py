@@ -100,10 +100,7 @@ def search_space(secondary: Mapping[str, object]) -> dict[str, tuple[float, ...]
 
 
 def best(trials: Sequence[Trial], most_lost: float = MOST_LOST) -> Trial:
-  """Returns the trial of the lowest ECE that gives up less than ``most_lost`` to the highest accuracy.
-
-  A UserError says that every trial diverged.
-  """
+  """Returns the trial of the lowest ECE that loses at most ``most_lost`` of the highest accuracy, or a UserError."""
   finite = [trial for trial in trials if np.isfinite(trial.ece)]
   if not finite:
     raise UserError(f"none of the {len(trials)} settings trains: " + "; ".join(_text(t.fields) for t in trials))
@@ -117,10 +114,8 @@ def tuned(config: ConfigDict, search: Mapping[str, Iterable], *, one_at_a_time: 
           ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
   """Tunes one field after another, each with the best values of those before, or tries all combinations.
 
-  ``search`` has the values to try by field, in the order in which fields are tuned. One field after another, those of
-  the complete config are where the search starts, and are tried too. ``ladders`` has further values by field, from the
-  smallest on, for where the best one is the first or the last. ``validate`` maps a config to accuracy and ECE, by
-  default of the validation splits of its seeds. What ``path``, a ``.csv`` file of trials, holds is not trained again.
+  ``ladders`` has further values, from the smallest on, for where the best is the first or the last. What ``path``, a
+  ``.csv`` file of trials, holds is not trained again.
   """
   saved = {row["config"]: row for row in rows.read(path)} if path else {}
   chosen, every_trial = {}, []

@@ -98,10 +98,7 @@ def resampled(name: str, labels: np.ndarray, log_probs: Sequence[np.ndarray], ke
 
 
 def coverage(pair: str, num_classes: int, size: int, metric: str) -> list[dict[str, object]]:
-  """The share of intervals that hold the true difference, above it and below it, and their mean width.
-
-  They are of ``SHOWN`` if the metric is the first of them, and else of one of ``OTHERS``.
-  """
+  """The share of intervals that hold the true difference of a metric, lie above and below it, and their mean width."""
   # Every pair and size has samples of its own: cells of the same samples would be low or high together.
   rng, intervals, rows = np.random.default_rng([list(PAIRS).index(pair), num_classes, size]), [], []
   for i in range(REPEATS[size]):

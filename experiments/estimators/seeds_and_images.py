@@ -68,10 +68,7 @@ def coverage(images: int, seeds: int) -> list[dict[str, object]]:
 
 
 def equal_rows(seeds: int, share: float) -> list[dict[str, object]]:
-  """Returns the row, in a list, of how often p-values of equal rows are below each level, over that level.
-
-  ``share`` is the standard error over images over that over seeds.
-  """
+  """Returns how often p-values of equal rows are below each level, over that level."""
   rng, p_values, welch = np.random.default_rng(0), [], []
   for _ in range(REPEATS):
     of_blocks = share * rng.normal(size=BLOCKS) * (BLOCKS / seeds) ** 0.5

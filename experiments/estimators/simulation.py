@@ -86,11 +86,7 @@ def true_losses(log_probs: np.ndarray, posterior: np.ndarray) -> dict[str, float
 
 
 def true_values(log_probs: np.ndarray, posterior: np.ndarray, *, calibrated: bool) -> dict[str, float]:
-  """What metrics tend to as N grows: means over examples with known posteriors, of which no label is drawn.
-
-  The examples, log-probabilities and posteriors ``[N, K]``, are very many, a multiple of ``CELLS``. All calibration
-  errors of a calibrated model are 0.
-  """
+  """What metrics tend to as N grows: means over very many examples with known posteriors, without labels."""
   probs, (size, num_classes) = np.exp(log_probs), log_probs.shape
   top = probs.argmax(1)[:, None]
   confidence, accuracy = (np.take_along_axis(x, top, axis=1)[:, 0] for x in (probs, posterior))

@@ -82,12 +82,7 @@ def _papers_best(board: pd.DataFrame) -> str:
 
 
 def papers_best_with(task: str, choice: Mapping[str, str]) -> tuple[str, str, dict[str, object]] | None:
-  """Returns the papers' best with the weight decay and the learning rate of a combination.
-
-  That is the name of its row, that of the method, and the fields that it sets beside those of its recipe: the values
-  that the leaderboard chose, and the decay and the rate. It is None if the combination changes neither, or only what
-  the recipe sets itself.
-  """
+  """Returns the papers' best with a combination's decay and rate: row, method and fields; None if they are equal."""
   board = rows.texts(RESULTS / f"leaderboard_{task}.csv")
   if board.empty:
     return None
@@ -129,10 +124,7 @@ def judged(loss: comparison.Difference, accuracy: comparison.Difference, excess:
            target: float) -> str:
   """Returns whether a row meets the aim: "met", "missed", "cannot tell" or "costs more".
 
-  Few seeds can show that an accuracy is lower than that of cross entropy, or that an ECE is above its noise floor, but
-  not that two values are equal: the intervals must not show these. The log loss less that of the reference must be
-  shown to be at or below the target. The cost is what the row takes to train or to predict, the larger of the two, over
-  what the aim allows.
+  A lower accuracy and an ECE above its floor must not be shown, and a log loss at or below the target must be.
   """
   if loss.low > target or accuracy.high < 0 or excess.low > 0:
     return "missed"

@@ -17,11 +17,7 @@ def sizes(rows: pd.DataFrame) -> dict[str, tuple[str, int]]:
 
 
 def by_size(rows: pd.DataFrame) -> dict[str, dict[str, comparison.BySeed]]:
-  """Returns the NLL by calibrator, by the number n of examples that it is fitted to, and by seed.
-
-  It is the mean over the methods that have all seeds and neither diverged nor collapsed. The numbers ascend; the last
-  is "all".
-  """
+  """Returns the NLL by calibrator, number of examples and seed, over methods that neither diverged nor collapsed."""
   rows = ranking.trained(rows)
   fewer, by_label = sizes(rows), {}
   nll = rows.astype({"nll": float}).pivot(index="seed", columns=["calibrator", "method"], values="nll")

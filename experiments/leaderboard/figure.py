@@ -17,12 +17,7 @@ from experiments.leaderboard.page import BASELINE
 
 
 def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
-  """Draws the leaderboard in one PNG.
-
-  Above, for each method: its NLL before and after TS, its mean rank, and its rank by the calibration errors of other
-  tools. Below: accuracy against ECE, ECE on clean against corrupted images, and the NLL by the number of examples that
-  calibrators are fitted to; the last two if the rows have them. Those below leave out methods that have collapsed.
-  """
+  """Draws the leaderboard in one PNG; the lower panels leave out methods that have collapsed."""
   names = ranking.table(ranking.of_methods(rows, "nll", "none"))[0]
   order = sorted(names, key=ranking.means(rows, "nll", "none").get)
   above = 0.16 * len(order) + 1

@@ -50,11 +50,7 @@ def _new_head(name: str, key: str, values: Sequence, num_epochs: int, optimizer:
 
 
 def _released(name: str) -> Recipe:
-  """TST and V-TST as their authors train them: Adam, and the model of the lowest validation loss of both stages.
-
-  The backbone is in training mode in the second stage. At paper scale this augments images, as the first stage does,
-  and has their batches of 256; at laptop scale no method augments.
-  """
+  """TST and V-TST as their authors train them: Adam, training mode, the lowest validation loss of both stages."""
   recipe = _new_head(name, "stage2.optimizer.learning_rate", (3e-5, 1e-4, 3e-4), 40, {"name": "adamw"},
                      {"schedule.backbone_in_training_mode": True, "training.select": "best",
                       "training.evaluate_every_epochs": 1})

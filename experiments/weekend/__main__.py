@@ -57,15 +57,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Plans and trains.
-
-  Args:
-    arguments: the command line without the name of the program; None for that of this process.
-
-  Returns:
-    The exit code: 0; 1 if a run failed; 2 for a mistake in what the command is given, or a full disk; 128 plus the
-    number of the signal that stopped it.
-  """
+  """Plans and trains; returns the exit code, which is 1 if a run failed and 2 for a mistake or a full disk."""
   started, options = time.monotonic(), parse(arguments)
   try:
     if not options.dry_run and options.processes > 1:
@@ -121,10 +113,7 @@ def train(cells: Sequence[plan.Cell], options: argparse.Namespace, end: float) -
 
 @contextlib.contextmanager
 def stopped_at(end: float) -> Iterator[None]:
-  """Stops what still runs at a ``time.monotonic()`` in a ``with`` block, as SIGTERM does: a run saves a checkpoint.
-
-  Where no run trains, both raise ``Stopped``; the same command makes what is missing.
-  """
+  """Stops what runs at a ``time.monotonic()`` as SIGTERM does: a run saves a checkpoint, the rest is ``Stopped``."""
   def stop(number, frame):
     raise Stopped("SIGTERM: stopped while no run trained; the same command goes on.", number)
 

@@ -26,21 +26,14 @@ SETS = {"cifar10": (50_000, (32, 32, 3), 10), "cifar100": (50_000, (32, 32, 3), 
 
 
 def network(config: ConfigDict) -> str:
-  """Returns a name for what a step computes; steps of the same name take the same time.
-
-  Their losses differ, which takes a few percent.
-  """
+  """Returns a name for what a step computes: but for losses, steps of the same name take the same time."""
   options = ", ".join(f"{key}={value}" for key, value in sorted(config.model.items()) if key not in ("name", "weights"))
   shape = "x".join(map(str, SETS[config.data.name][1]))
   return f"{config.model.name} ({options}), {shape}, batch {config.training.batch_size}"
 
 
 def num_steps(config: ConfigDict) -> float:
-  """Returns the number of training steps of a model, in units of whole steps of its network.
-
-  ``passes.training`` says what a second stage, sharpness and several views of an image cost; evaluations of the
-  validation split count as forward passes.
-  """
+  """Returns the training steps of a model in whole steps of its network; evaluations are forward passes."""
   training, examples = config.training, SETS[config.data.name][0] * (1 - config.data.validation_fraction)
   per_epoch = math.ceil(examples / training.batch_size)
   steps = training.num_steps or training.num_epochs * per_epoch

@@ -15,18 +15,10 @@ HEADINGS = ("table", "cell", "number, calibrator", "published", "ours", "differe
 
 
 def difference(by_seed: comparison.BySeed, number: Any) -> tuple[float, float]:
-  """Returns ours minus the published number, in its unit, and half the width of its 95% interval.
+  """Returns ours minus the published number, in its unit, and half the width of its 95% interval, or nan.
 
-  The interval has two independent parts, which add up as squares: that of ours over seeds and test images
-  (``comparison.paired``), and, where the paper prints a deviation, Student's of its mean. Half of the last place that
-  is printed is added at both ends, because the published number is rounded.
-
-  Args:
-    by_seed: our values.
-    number: a row of ``plan.published``.
-
-  Returns:
-    The difference, and half the width; nan if nothing says how ours vary.
+  The squares of two independent parts add up: ours over seeds and test images, and Student's of a printed deviation.
+  Half of the last place that is printed is added at both ends.
   """
   scale = 1 if number.column in comparison.DIGITS else 100
   change = comparison.paired(by_seed, dict.fromkeys(by_seed, float(number.printed) / scale))
@@ -37,12 +29,7 @@ def difference(by_seed: comparison.BySeed, number: Any) -> tuple[float, float]:
 
 
 def compared(of_cell: Sequence[rows.Row], numbers: pd.DataFrame) -> list[list[str]]:
-  """Returns the cells of a table below all but the first two of ``HEADINGS``, a line a number that has rows of ours.
-
-  Args:
-    of_cell: the rows of a cell.
-    numbers: what is printed for it.
-  """
+  """Returns the cells of a table below all but two of ``HEADINGS``, a line a printed number that has rows of ours."""
   lines = []
   for number in numbers.itertuples():
     by_seed = next((x for (_, _, calibrator), x in comparison.values(of_cell, number.column).items()

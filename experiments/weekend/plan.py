@@ -57,23 +57,14 @@ def published(table: str) -> pd.DataFrame:
 
 
 class Cell(NamedTuple):
-  """A cell: the models of a method on a task, and the numbers that a paper prints for them.
-
-  Attributes:
-    table: the table that it stands in.
-    jobs: what trains them, each one model.
-    numbers: what is printed.
-    hours: how long one of them takes.
-    timed: whether this follows from a step that was timed.
-    stem: the path of the files of the cell's experiment without what ends their names.
-  """
+  """The models of a method on a task, and the numbers that a paper prints for them."""
 
   table: Table
-  jobs: tuple[sweep.Job, ...]
-  numbers: pd.DataFrame
-  hours: float
-  timed: bool
-  stem: pathlib.Path
+  jobs: tuple[sweep.Job, ...]  # What trains them, each one model.
+  numbers: pd.DataFrame  # What is printed.
+  hours: float  # How long one of them takes.
+  timed: bool  # Whether this follows from a step that was timed.
+  stem: pathlib.Path  # The path of its experiment's files without what ends their names.
 
   def name(self) -> str:
     """Returns the name of the cell in messages."""
@@ -132,10 +123,7 @@ def _changed(make: Callable[[], ConfigDict], options: argparse.Namespace) -> Con
 
 
 def fitting(wanted: Sequence[Cell], hours: float) -> list[Planned]:
-  """Returns the cells in order, with how many of their jobs without rows fit into some hours.
-
-  A job that does not fit is left out, and smaller ones after it may still fit.
-  """
+  """Returns the cells in order, with how many of their jobs without rows fit into some hours, long ones left out."""
   left, planned = hours, []
   for cell in wanted:
     missing, number = cell.missing(), 0

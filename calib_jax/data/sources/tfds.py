@@ -45,10 +45,7 @@ def _archive(name: str, folder: str) -> str:
 
 
 def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
-  """Returns splits of a data set, which is downloaded and prepared if it is not there, and its number of classes.
-
-  What cannot be downloaded or read is a UserError.
-  """
+  """Returns splits and number of classes of a data set, prepared if it is not there; a UserError if that fails."""
   folder = os.path.expanduser(dir)
   tensorflow_datasets, builder = _tfds_builder(name, folder)
   if not builder.is_prepared():

@@ -86,10 +86,7 @@ def _rows(x: jax.Array, index: jax.Array) -> jax.Array:
 
 def _on_devices(function: Callable, arguments: int, devices: Sequence[jax.Device], parallel: str,
                 donate: bool = False) -> Callable:
-  """Maps a function over devices, whose second argument they share; this is the only use of pmap and shard_map.
-
-  ``jax.shard_map`` is jitted, on global arrays over a mesh. Both run the same function with the same collectives.
-  """
+  """Maps a function over devices, which share its second argument; this is the only use of pmap and shard_map."""
   if parallel == "shard_map":
     return _sharded(function, devices, donate)
   in_axes = (None, 0, *[None] * (arguments - 2))

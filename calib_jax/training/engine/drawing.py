@@ -43,19 +43,13 @@ def trainable(params: Any, trained: Callable[[Any], Mapping[str, float]]) -> Any
 
 
 def frozen(tree: Any, fractions: Mapping[str, float], progress: Array) -> dict[tuple[str, ...], Array]:
-  """Returns which parameters or batch statistics a step leaves as they are, by path.
-
-  ``fractions`` has by top-level name the fraction of the stage after which it is frozen; 0 is left to ``trainable``.
-  """
+  """Returns which parameters a step leaves as they are; ``fractions`` of the stage after which names are frozen."""
   return {path: jnp.broadcast_to(progress >= fractions[path[0]], x.shape)
           for path, x in flax.traverse_util.flatten_dict(tree).items() if fractions.get(path[0], 0) > 0}
 
 
 def restored(new: Any, old: Any, *fixed: Mapping[tuple[str, ...], Array]) -> Any:
-  """Returns ``new`` with the entries as they are in ``old`` for which any of ``fixed``, bools by path, is true.
-
-  Both are trees of gradients, of parameters or of the state of an optimizer, whose dicts are nested as parameters are.
-  """
+  """Returns the tree ``new`` with the entries of ``old`` for which any of ``fixed``, bools by path, is true."""
   if not any(fixed):
     return new
 

@@ -93,10 +93,7 @@ def planned(config: ConfigDict, examples: list, seeds: Sequence[int]) -> list[St
 
 
 def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields) -> Stage:
-  """Returns the stage that the sections ``optimizer`` and ``training`` of a config describe.
-
-  It starts from the file ``model.weights`` if that is set, unless ``fields`` has another ``start``.
-  """
+  """Returns the stage of ``optimizer`` and ``training``, from the file ``model.weights`` or another ``start``."""
   if config.model.weights:
     fields = {"start": functools.partial(pretrained.FirstStage("", config.model.weights).start, config)} | fields
   return Stage("train", phases, config.optimizer, config.training.num_epochs, config.training.num_steps,
@@ -184,11 +181,7 @@ def place(phases: Sequence[Phase], step: int, batch_size: int) -> tuple[int, lis
 
 def batches(phases: Sequence[Phase], first_step: int, seeds: Sequence[int], *, batch_size: int, salt: int = 0,
             **options) -> Iterator[tuple[int, dict]]:
-  """Yields ``(index of the phase, batch)`` for steps ``first_step``, ``first_step + 1``, … of a stage, without end.
-
-  The arrays of a batch are ``[devices, seeds, examples, ...]``. Its examples depend on the seed, the ``salt`` (the
-  stage's number) and the step, but not on ``first_step``.
-  """
+  """Yields ``(index of the phase, batch [devices, seeds, examples, ...])`` for the steps from ``first_step`` on."""
   _, done = place(phases, first_step, batch_size)
   sources = [[data.training_batches(part, start, seed=seed, batch_size=batch_size, order=phase.order, salt=salt,
                                     **options)

@@ -100,10 +100,7 @@ def _fixed(state: TrainState, draw: Draw, objective: gradients.Objective,
 
 def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable
                     ) -> tuple[Any, Array]:
-  """Returns the running batch statistics after a training step's forward pass, and the global number of examples.
-
-  Images are not augmented. A model that drops layers or activations at random drops the same ones in every batch.
-  """
+  """Returns the running batch statistics after a training step without augmentation, and the number of examples."""
   mask = batch["mask"]
   _, updated = model.apply(variables, normalize(batch["image"]), train=True, mask=mask,
                            mutable=["batch_stats", "losses"], rngs={"dropout": jax.random.key(0)})

@@ -8,10 +8,7 @@ import jax
 
 
 class Meter:
-  """Counts examples, seconds and waiting for input since the last ``read``.
-
-  The time to get a batch counts as waiting only if the devices had no step left to run.
-  """
+  """Counts examples, seconds, and waiting for input with no step left to run, since the last ``read``."""
 
   def __init__(self):
     """Starts counting."""

@@ -105,11 +105,7 @@ def stepped(calibrator: str, objective: str, logits: Array, labels: Array, num_r
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: str, logits: Array, labels: Array,
              rates: Array, most: Array) -> dict:
-  """The params after steps at each of the ``rates``, and at most so many of each; one of ``names`` after the other.
-
-  ``iterations`` says how many steps were taken, ``steps`` ``[3]`` how many at each rate of the last name, and ``path``
-  ``[3, MOST_STEPS, D]`` its values after each.
-  """
+  """The params after at most so many steps at each of the ``rates``, a name after the other; and how they came."""
   occurs = jnp.bincount(labels, length=logits.shape[1]) > 0
 
   def of_classes(params):
@@ -145,10 +141,7 @@ def _shortened(gradient: Array) -> Array:
 
 
 def _steps(value, start: Array, rates: Array, most: Array) -> tuple[Array, Array, Array]:
-  """L-BFGS steps of fixed lengths, without a line search; those of a rate end where value or x hardly change.
-
-  Returns where they end, how many were taken at each rate, ``[R]``, and x after each of them, ``[R, MOST_STEPS, …]``.
-  """
+  """L-BFGS steps of fixed lengths, without a line search; returns the ends, their number by rate, and x after each."""
   # Of one parameter L-BFGS uses the last pair only: what is left of the gradient for those before is 0.
   lbfgs = optax.scale_by_lbfgs(memory_size=MEMORY if start.size > 1 else 1, scale_init_precond=False)
 

@@ -106,10 +106,7 @@ def three_classes(results: pd.DataFrame, path: pathlib.Path) -> None:
 
 
 def risk(path: pathlib.Path) -> None:
-  """Draws Figure 4: lines of equal risk E_p[loss(q)] of four proper losses, at percentiles of the risk over all q.
-
-  Each loss is least at q = p, and the shape of its lines says which other q it prefers.
-  """
+  """Draws Figure 4: lines of equal risk E_p[loss(q)] of four proper losses, which say what else than p they prefer."""
   truth, probs = np.array([0.55, 0.3, 0.15]), theory.simplex_grid(3, 200)
   proper = {"Brier score": losses.brier, "cross entropy": losses.cross_entropy,
             **{rf"properized focal, $\gamma$ = {gamma}": functools.partial(losses.properized_focal, gamma=gamma)

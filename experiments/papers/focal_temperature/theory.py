@@ -101,11 +101,7 @@ def fitted_line(logits: Array, gammas: np.ndarray) -> tuple[float, float, float]
 
 
 def line_row(kind: str, size: float) -> list[rows.Row]:
-  """Returns what tells where the published line of four classes comes from, over a set of ``POINTS``.
-
-  These are the line of 1/T on γ from 2 to 10, and at each of ``LINE_GAMMAS`` the largest difference of a probability
-  for the closest T and for the published line.
-  """
+  """Returns the line of 1/T on γ for four classes, and at ``LINE_GAMMAS`` how far the closest T and it are off."""
   logits, (slope, intercept) = points(kind, size), PUBLISHED[4]
   values = dict(zip(("slope", "intercept"), fitted_line(logits, np.arange(2, 10.5, 0.5)), strict=False))
   for gamma in LINE_GAMMAS:

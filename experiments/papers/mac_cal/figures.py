@@ -44,11 +44,7 @@ def _as_trained(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def averages(tables: Sequence[pd.DataFrame]) -> tuple[int, pd.DataFrame]:
-  """Returns over how many networks Figure 4 has means, and these in percent by method and column, as trained.
-
-  Each network counts once, with the mean over its seeds; methods that a network lacks are left out. ``tables`` are the
-  rows of tables.py, one table for each file.
-  """
+  """Returns over how many networks Figure 4 has means, and these in percent by method and column, as trained."""
   by_network = [100 * part.groupby("method", sort=False)[list(AVERAGED)].mean()
                 for results in tables for _, part in _as_trained(results).groupby("task", sort=False)]
   return _means_of(by_network, list(dict.fromkeys(SHIFTED.values())))

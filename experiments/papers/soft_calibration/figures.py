@@ -58,10 +58,7 @@ def by_severity(results: pd.DataFrame) -> dict[Curve, pd.DataFrame]:
 
 
 def lines(values: Mapping[Curve, pd.DataFrame], curves: Sequence[Curve]) -> tuple[list[int], np.ndarray, np.ndarray]:
-  """Returns the severities ``[L]``, the mean ECE over corruptions ``[C, L]`` and its standard error ``[L]``.
-
-  The error is of differences between the C curves of a panel; it is nan with one corruption or curve.
-  """
+  """Returns the severities, the mean ECE over corruptions and the standard error of differences between the curves."""
   severities = sorted(values[curves[0]].index)
   means = np.array([values[curve].mean(axis=1)[severities] for curve in curves])
   errors = []

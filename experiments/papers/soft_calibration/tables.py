@@ -55,11 +55,7 @@ CLAIMS = (
 
 
 def effects(rows: pd.DataFrame) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
-  """Returns Cohen's d of the ECE with a primary loss alone minus that with a secondary loss, over seeds.
-
-  They are by task and primary loss, secondary loss, and calibrator, "none" and "TS"; above 0 if the secondary loss
-  lowers the ECE. Rows with fewer than two seeds are left out.
-  """
+  """Returns Cohen's d over seeds of the ECE without minus with a secondary loss, by task, losses and calibrator."""
   by_cell, values = {}, comparison.values(rows, _MASS)
   for (task, method, calibrator), by_seed in values.items():
     primary, _, secondary = method.partition("+")
