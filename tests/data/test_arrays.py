@@ -10,7 +10,6 @@ import pytest
 from calib_jax import config as run_config
 from calib_jax import data, models, run
 from calib_jax._system.errors import UserError
-from calib_jax.data.__main__ import main as show
 from calib_jax.run import Run
 from calib_jax.training.engine.program import normalizer
 from calib_jax.training.seed_groups import shape_of
@@ -127,10 +126,3 @@ def test_what_is_for_images_is_refused_before_training(x, overrides, message, tm
     run_config.check(config, 8)
     run.execute(config, tmp_path / "run")
   assert not (tmp_path / "run").exists()
-
-
-def test_the_command_describes_a_table(tmp_path, capsys):
-  path = _file(tmp_path, x=TABLE, labels=LABELS)
-  assert show(["--config=configs/digits_savuc.py", "--config.data.name=arrays", f"--config.data.path={path}"]) == 0
-  out = capsys.readouterr().out
-  assert "train             144  4 " in out and "mean of train, by column" in out and "deviation" in out

@@ -7,12 +7,10 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import data, losses, models, training
 from calib_jax.training.distributed.mapping import AXIS, mapped_steps
 from calib_jax.training.engine import gradients, steps
 from tests.losses.test_consistency import reference as divergence
-from tests.programs import ROOT
 from tests.training.small import assert_same, one_step
 
 AUGMIX = ("augmentation.name=augmix", "augmentation.padding=0", "augmentation.flip=false", "augmentation.width=1",
@@ -100,13 +98,3 @@ def test_masked_rows_do_not_matter(monkeypatch):
   monkeypatch.setitem(globals(), "IMAGES", changed)
   _, other, of_other = _step(jax.devices()[:1])
   assert_same((after, measured), (other, of_other))
-
-
-def test_the_picture_of_the_data_shows_mixes(tmp_path, capsys):
-  pytest.importorskip("PIL.Image")
-  from calib_jax.data import __main__ as command
-  config = run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in AUGMIX])
-  splits = data.load("digits", seed=0, validation_fraction=0.5)
-  mixes = command.augmented(config, splits)
-  batch = next(data.training_batches(splits.train, 0, batch_size=64, num_devices=1, seed=0))["image"][0]
-  assert mixes.shape == batch.shape and (mixes != batch).reshape(64, -1).any(1).mean() > 0.3
