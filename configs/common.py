@@ -26,9 +26,7 @@ def get_config() -> ConfigDict:
       weight_decay=0.0,  # Decoupled from the gradient.
       coupled_weight_decay=0.0,  # Added to the gradient after clipping, as in PyTorch's SGD.
       decay_norms_and_biases=False,  # Whether these three apply to norms and biases too.
-      # The radius of sharpness-aware minimisation (SAM), whose steps take twice the time; 0 for none. If adaptive, in
-      # units of each parameter.
-      sharpness=0.0, adaptive_sharpness=False,
+      sharpness=0.0,  # The radius of sharpness-aware minimisation (SAM), whose steps take twice the time; 0 for none.
       schedule="cosine",
       # With "piecewise": fractions of the run at which the rate changes, and the factor that multiplies it there.
       boundaries=(0.3, 0.6, 0.8), decay=0.2),

@@ -128,10 +128,7 @@ def _in_range(key: str, value, low: float, high: float) -> None:
 
 
 def _check_optimizer(config: ConfigDict, section: str, epochs_key: str) -> None:
-  """Checks the learning-rate schedule of a stage against its number of epochs, and its sharpness-aware steps."""
-  if get(config, f"{section}.adaptive_sharpness") and not get(config, f"{section}.sharpness"):
-    raise UserError(f"config key {section}.adaptive_sharpness needs {section}.sharpness, the radius of the steps: "
-                    f"--config.{section}.sharpness=0.5, for example.")
+  """Checks the learning-rate schedule of a stage against its number of epochs."""
   boundaries, warmup = get(config, f"{section}.boundaries"), get(config, f"{section}.warmup_epochs")
   fractions = all(isinstance(b, int | float) and 0 < b < 1 for b in boundaries)
   if not fractions or list(boundaries) != sorted(boundaries):

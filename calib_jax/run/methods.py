@@ -55,7 +55,7 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   baseline.head = ConfigDict({"name": "linear"})
   baseline.schedule = ConfigDict({"name": "joint"})
   baseline.training.average = ""
-  baseline.optimizer.sharpness, baseline.optimizer.adaptive_sharpness = 0.0, False
+  baseline.optimizer.sharpness = 0.0
   baseline.model.dropout, baseline.evaluation.samples = 0.0, 0
   baseline.stage2.loss = ConfigDict({"name": ""})
   if (own := config.augmentation).name not in PLAIN:

@@ -16,8 +16,7 @@ from calib_jax.run.directory import EVALUATION_ONLY
 # Fields that configs have had only since some results were made: at these values they change nothing.
 ADDED = {"stage2.loss": {"name": ""}, "data.split_seed": -1, "training.average": "", "training.average_decay": 0.999,
          "training.average_fraction": 0.25, "model.dropout": 0.0, "model.num_tokens": 0,
-         "loss.secondary.variant": "paper", "optimizer.sharpness": 0.0, "optimizer.adaptive_sharpness": False,
-         "stage2.optimizer.sharpness": 0.0, "stage2.optimizer.adaptive_sharpness": False}
+         "loss.secondary.variant": "paper", "optimizer.sharpness": 0.0, "stage2.optimizer.sharpness": 0.0}
 # What searched fields were called when some results were made.
 CALLED = {"schedule.secondary_rate": "training.secondary_rate",
           "schedule.peeling_exponent": "training.peeling_exponent"}

@@ -55,20 +55,15 @@ class Gradients(NamedTuple):
   count: Array  # The number of this device's examples.
 
 
-def perturbed(params: Any, grads: Any, radius: float, adaptive: bool) -> Any:
-  r"""Returns the parameters at which sharpness-aware minimisation takes its gradient (Foret et al. 2021, Eq. 2).
+def perturbed(params: Any, grads: Any, radius: float) -> Any:
+  r"""Returns the parameters w + ρ g / ||g|| at which SAM takes its gradient (Foret et al. 2021, Eq. 2).
 
-  .. math:: w + \rho \frac{g}{\|g\|_2}, \qquad \text{or, adaptive (Kwon et al. 2021, Eq. 8),} \qquad
-            w + \rho \frac{|w|^2 \odot g}{\|\,|w| \odot g\|_2}
-
-  The gradient g of the global batch has the penalty of L2; where it is 0 nothing moves. ``optax.contrib.sam`` has no
-  adaptive form, and returns the gradient alone, without the batch statistics and states that a step carries on.
+  The gradient g of the global batch has the penalty of L2; where it is 0 nothing moves. ``optax.contrib.sam`` returns
+  the gradient alone, without the batch statistics and states that a step carries on.
   """
-  scale = jax.tree.map(jnp.abs, params) if adaptive else jax.tree.map(jnp.ones_like, params)
-  scaled = jax.tree.map(jnp.multiply, scale, grads)
-  norm = optax.tree.norm(scaled)
+  norm = optax.tree.norm(grads)
   factor = radius / jnp.where(norm > 0, norm, 1)
-  return jax.tree.map(lambda w, unit, g: w + factor * unit * g, params, scale, scaled)
+  return jax.tree.map(lambda w, g: w + factor * g, params, grads)
 
 
 def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, batch: dict[str, Array], key: Array,

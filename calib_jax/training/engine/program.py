@@ -192,7 +192,7 @@ def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_ste
     steps.train_step, devices, len(seeds), parallel=config.training.parallel, optimizer=optimizer,
     objective=objective._replace(loss_fn=phase.loss_fn, batch_stats=phase.batch_stats), rate=phase.rate,
     accumulation=config.training.accumulation_steps, stage_steps=(first_step, total),
-    sharpness=(stage.optimizer.sharpness, stage.optimizer.adaptive_sharpness),
+    sharpness=stage.optimizer.sharpness,
     report_states=report if reporting else None)
                  for phase in stage.phases]
 

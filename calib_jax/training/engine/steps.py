@@ -42,13 +42,13 @@ def init_state(model: nn.Module, optimizer: optax.GradientTransformation, exampl
 
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, objective: gradients.Objective,
                optimizer: optax.GradientTransformation, rate: float = 1.0, accumulation: int = 1,
-               sharpness: tuple[float, bool] = (0.0, False), stage_steps: tuple[int, int] = (0, 1),
+               sharpness: float = 0.0, stage_steps: tuple[int, int] = (0, 1),
                report_states: Callable | None = None) -> tuple[TrainState, dict[str, Array]]:
   """Takes one step of minimising ``objective`` on the global batch; returns the new state and what the step measured.
 
   The batch is this device's share: ``image`` uint8, ``label``, and ``mask``, which is False for padding. ``rate``
   multiplies the update; ``accumulation`` is the number of parts of ``gradients.of_batch``, and ``sharpness`` the
-  radius ρ, and whether it is adaptive, of ``gradients.perturbed``. ``stage_steps`` are the numbers of steps before the
+  radius ρ of ``gradients.perturbed``. ``stage_steps`` are the numbers of steps before the
   stage and of the stage, and ``report_states`` maps loss states to scalars that are measured beside the loss, its
   parts, the accuracy and the gradient norm. A step whose loss or gradients are not finite changes only the two counts
   of the state.
@@ -69,8 +69,8 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
 
   grads, measured, changed, counts = gradients_at(state.params)
   correct, count = jax.lax.psum(counts, AXIS)
-  if sharpness[0]:
-    grads = gradients_at(gradients.perturbed(state.params, grads, *sharpness))[0]
+  if sharpness:
+    grads = gradients_at(gradients.perturbed(state.params, grads, sharpness))[0]
   measured |= {"accuracy": correct / count, "gradient_norm": optax.tree.norm(grads)}
   if report_states is not None:
     measured |= report_states(state.loss_states)
