@@ -231,11 +231,7 @@ def _classwise_calibration_error(probs: Array, labels: Array, counts: Array, num
 
 
 def _sums_by_class(values: Array, index: Array, num_bins: int, counts: Array) -> tuple[Array, Array]:
-  """The number and the sum of each class's ``values`` ``[N, K]`` in each bin, two arrays ``[K, num_bins]``.
-
-  ``index`` ``[N, K]`` is the bin of each of ``values``. If ``counts`` are weights, both are weighted. As in
-  ``bins.bin_sums``, rows are added one by one within blocks, and the sums of blocks pairwise.
-  """
+  """(Weighted) number and sum of each class's ``values`` in each bin, ``[K, num_bins]``, added as ``bin_sums``."""
   num_classes = values.shape[1]
   block = jnp.arange(len(values), dtype=jnp.int32)[:, None] // bins.BLOCK
   blocks = max(-(-len(values) // bins.BLOCK), 1)

@@ -34,10 +34,7 @@ class Cells(NamedTuple):
   correct_excess: Array  # ``[cells]`` floats, the same sum over correct examples.
 
   def between(self) -> Callable[[Array], tuple[Array, Array, Array]]:
-    """A function of ranks to the examples, the correct ones, and the sum of confidence - correct from each to the next.
-
-    All that does not depend on the ranks is computed here, once, also if the function is called in a loop.
-    """
+    """A function of ranks to the examples, correct ones and gap between each; what it shares is computed once."""
     cumulated, correct_before = jnp.cumsum(self.counts), jnp.cumsum(self.correct) - self.correct
     sums, depth = self.sums(), self.depth()
     high, low = exact_cumsum(sums)

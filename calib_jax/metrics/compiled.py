@@ -38,10 +38,7 @@ def _of_pairs(formula, names, options, scores, values, where, weights, *arrays):
 
 def of_classes(formula: Callable, probs: ArrayLike, labels: ArrayLike, where: ArrayLike | None,
                weights: ArrayLike | None, *arrays: ArrayLike, **options):
-  """As ``of_pairs``, of what ``checks.classified`` returns.
-
-  The floats of the value are NaN where a label that counts is out of range, because traced labels raise no error.
-  """
+  """As ``of_pairs``, of what ``checks.classified`` returns; NaN where a traced label that counts is out of range."""
   probs, labels = checks.array(probs, "probs"), checks.array(labels, "labels")
   weights, where = checks.weights_and_where(weights, where, labels)
   checks.class_values(probs, labels, where)

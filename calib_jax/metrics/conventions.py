@@ -56,10 +56,7 @@ def of_arrays(name: str, confidence: np.ndarray, correct: np.ndarray) -> float:
 
 @_checked
 def _torchmetrics(confidence: Array, correct: Array, *, num_bins: int = 15) -> Array:
-  """``multiclass_calibration_error(norm="l1")``.
-
-  Bins are [lo, hi), and 1.0 has a bin of its own; edges are rounded as by ``torch.linspace``.
-  """
+  """``multiclass_calibration_error(norm="l1")``: bins [lo, hi), one for 1.0, and edges as of ``torch.linspace``."""
   step = np.float32(1) / np.float32(num_bins)
   j = np.arange(num_bins + 1)
   # ``torch.linspace`` counts the lower half of its values from the start, and the upper half from the end.
@@ -122,10 +119,7 @@ def _adafocal(confidence: Array, correct: Array, *, num_bins: int = 15) -> Array
 
 def _weighted_gap(confidence: Array, correct: Array, edges: np.ndarray | Callable, closed: str,
                   top: int | None = None) -> Array:
-  """The calibration error, norm 1, of the bins between the inner ``edges``.
-
-  ``edges`` are numbers, or a function that maps a confidence to its bin, from 0 to ``top``.
-  """
+  """The calibration error, norm 1, of bins between ``edges``, numbers or a function from confidence to bin."""
   xp, dtype = bins.array_module(confidence), confidence.dtype
   if callable(edges):
     edges = np.array([_first_in(edges, j, dtype) for j in range(1, top + 1)], dtype)

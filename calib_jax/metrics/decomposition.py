@@ -165,10 +165,7 @@ def weighted_means(removed: Array, weights: Array, where: Array | None = None) -
 
 def of_examples(probs: Array, labels: Array, weights: Array, groups: np.ndarray | None = None, *,
                 recalibration: str = "auto", folds: int = NUM_FOLDS) -> dict[str, Array]:
-  """By loss ``[N, 3]``: the loss, what a fit without the example's fold removes of it, and what a fit to all removes.
-
-  Arguments are as for ``calibration_refinement``, of arrays without masked examples and weights above 0.
-  """
+  """By loss ``[N, 3]``: it, what a fit without the example's fold removes of it, and what a fit to all removes."""
   if recalibration == "auto":
     recalibration = chosen(*probs.shape)
   fold = stratified_folds(np.asarray(labels), folds, groups)

@@ -28,23 +28,13 @@ DAMPED = 9  # Frequencies times σ whose damping, exp(-81 / 2), is below the rou
 
 def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count: Array | int | None = None,
                  norm: float | str = 1, debias: bool = False, sign: str = "both") -> Array:
-  r"""The calibration error of bins, of which bin b has :math:`n_b` of the N examples.
+  r"""The calibration error of bins ``[..., M]``, of which bin b has :math:`n_b` of the N examples.
 
   .. math:: \Big(\sum_b \frac{n_b}{N} |g_b / n_b|^p\Big)^{1/p}, \qquad \text{which is }
-    \frac{1}{N} \sum_b |g_b| \text{ for } p = 1.
+            \frac{1}{N} \sum_b |g_b| \text{ for } p = 1.
 
-  Args:
-    size: ``[..., M]`` numbers, the examples :math:`n_b` of each bin. With norm 1 only their sum is used, and None will
-      do if ``count`` is given.
-    correct: ``[..., M]`` numbers, the correct examples of each bin; only ``debias`` uses them.
-    gap: ``[..., M]`` floats, the sum :math:`g_b` of confidence - correct over the examples of each bin.
-    count: ``[...]``, the number N of examples; None for the sum of ``size``.
-    norm: p, or ``"max"``.
-    debias: whether to subtract the bias of the squared gaps, for norm 2, as ``calibration_error`` says.
-    sign: ``"both"``, ``"over"`` or ``"under"``.
-
-  Returns:
-    ``[...]`` errors; empty bins add 0.
+  With norm 1 only the sum of ``size`` is used, and None will do if ``count`` is given; only ``debias`` uses
+  ``correct``. The ``gap`` is the sum of confidence - correct. Empty bins add 0.
   """
   xp = array_module(gap)
   gap = signed_size(gap, sign)
@@ -82,10 +72,7 @@ def power_mean(values: Array, mean: Callable[[Array], Array], norm: float | str)
 
 
 def accuracies_rise(size: Array, correct: Array, highest: Array) -> tuple[Array, Array]:
-  """Whether no accuracy of the bins ``[..., M]`` is below ``highest`` or that of a bin before it; the new ``highest``.
-
-  Empty bins are skipped.
-  """
+  """Whether no accuracy of the bins is below ``highest`` or that of a bin before it; the new ``highest``."""
   xp = array_module(correct)
   cumulative_maximum = np.maximum.accumulate if xp is np else jax.lax.cummax
   accuracy = correct / divisor(size)  # 0 where a bin is empty, which is below no other accuracy.
@@ -100,11 +87,7 @@ def ks_error(prefix_sums: Array, count: Array) -> Array:
 
 
 def grid_shares(confidence: Array) -> list[tuple[Array, Array]]:
-  """The two cells of the grid of the smooth error that share each residual, and the share of each.
-
-  A residual is divided between the nearest two middles of cells, in proportion to its distance from the other. What
-  belongs to the cells beyond 0 and 1 is reflected into the first and the last cell.
-  """
+  """The two cells of the smooth error's grid that share each residual, reflected at 0 and 1, and each one's share."""
   xp = array_module(confidence)
   position = xp.clip(confidence, 0, 1) * GRID - 0.5
   left = xp.floor(position)
@@ -113,18 +96,10 @@ def grid_shares(confidence: Array) -> list[tuple[Array, Array]]:
 
 
 def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Array:
-  r"""The σ for which the smoothed residuals have the total size σ.
+  r"""The σ for which the smoothed residuals, which ``inverse`` makes of ``[..., F]`` coefficients, have the size σ.
 
   The size m(σ) never rises with σ, so that :math:`g(x) = \log m(e^x) - x` falls at least as fast as x rises: the root
-  is at most :math:`|g(x)|` away from x. It is found by secant steps within bounds.
-
-  Args:
-    coefficients: ``[..., F]``, the Fourier coefficients of the residuals of the grid, reflected at 0 and 1, for the
-      frequencies πk, k from 0.
-    inverse: maps coefficients to the ``[..., GRID]`` residuals. NumPy's may be fewer, and the others are then 0.
-
-  Returns:
-    ``[...]`` errors.
+  is at most :math:`|g(x)|` away from x. It is found by secant steps within bounds. Frequencies are πk, k from 0.
   """
   xp = array_module(coefficients)
   frequency = xp.pi * xp.arange(coefficients.shape[-1], dtype=coefficients.real.dtype)

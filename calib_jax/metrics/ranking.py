@@ -291,10 +291,7 @@ def _check_positives(positives: ArrayLike) -> None:
 
 
 def _descending(scores: Array, positives: Array, counts: Array) -> tuple[Array, Array, Array]:
-  """Sort keys from the highest score down, and what each place counts as a positive, and as a negative: ``[N]``.
-
-  That is 1 or 0 as int32, or the weight or 0.
-  """
+  """Sort keys from the highest score down, and what places count as positives and negatives ``[N]``, weights or 1."""
   key = ~ordered_key(scores)
   # A positive is 1, a negative 0, and a row that does not count is 2, so that its place does not matter.
   kind = jnp.where(counts.astype(bool), positives.astype(jnp.int32), 2)

@@ -22,11 +22,7 @@ class Separation:
     self.inside_not_higher = inside.searchsorted(outside, "right")
 
   def measures(self, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
-    """Measures resamples, of which ``inside`` ``[R, N]`` and ``outside`` ``[R, M]`` say how often each example counts.
-
-    It returns ``[R, 3]``: the AUROC, which is the same whichever set is called positive, and the FPR at a TPR of 95%
-    where the examples inside are positives, and where those outside are; nan of resamples that lack a set.
-    """
+    """Returns ``[R, 3]``: AUROC, and the FPR at a TPR of 95% with either set as positives; nan if one is missing."""
     inside, outside = (x.take(order, axis=1) for x, order in zip((inside, outside), self.orders, strict=True))
     (num_inside, total_inside), (num_outside, total_outside) = map(_prefix_sums, (inside, outside))
     # Each example inside contributes the examples outside that score lower, and half of those that tie with it.

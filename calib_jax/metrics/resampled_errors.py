@@ -37,10 +37,7 @@ class Ordered:
     self.edges = np.concatenate([[0], self.values.searchsorted(edges, side="right"), [len(self.values)]])
 
   def sums(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
-    """Returns the prefix sums of resamples, of which ``counts`` ``[R, N]`` or ``[1, N]`` says how often examples count.
-
-    The outcomes ``correct`` are ``[R, N]`` or ``[N]`` bools.
-    """
+    """Returns the prefix sums of resamples by ``counts`` ``[R or 1, N]`` of examples and outcomes ``[(R,) N]``."""
     counts, correct = counts.take(self.order, axis=1), correct.take(self.order, axis=-1)
     size, num_correct = map(self._prefix_sums, (counts, counts & correct if counts.dtype == bool else counts * correct))
     if correct.ndim == 1:
@@ -100,11 +97,7 @@ class Cells:
                                  for x in (place, place[correct]))
 
   def sums(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
-    """Returns the prefix sums of resamples, of which ``counts`` ``[R, blocks]`` says how often each block counts.
-
-    The outcomes ``correct`` are those of the blocks, ``[N]``, or other ones of all examples, ``[R, N]``, whatever
-    counts.
-    """
+    """Returns the prefix sums of resamples by ``counts`` ``[R, blocks]``, and outcomes of blocks or of examples."""
     if correct.ndim == 1:
       size, num_correct = (counts.astype(np.float32) @ x for x in (self._size, self._correct))
     else:
@@ -132,10 +125,7 @@ def _prefix_sums(x: np.ndarray) -> np.ndarray:
 
 
 class Bins(NamedTuple):
-  """Bins of R resamples, ``[R, M]`` floats.
-
-  They hold the number of examples, the number of correct ones, and the sum of confidence - correct.
-  """
+  """Bins of R resamples, ``[R, M]`` floats: examples, correct ones, and the sum of confidence - correct."""
 
   size: np.ndarray
   correct: np.ndarray
@@ -143,17 +133,11 @@ class Bins(NamedTuple):
 
 
 class Sums:
-  """Sums over the examples of R resamples whose confidence is at most each of the G that differ, ``[R, 1 + G]``.
-
-  Attributes:
-    ordered: the examples.
-    size: how many examples.
-    correct: how many correct ones.
-    gap: the sum of confidence - correct, in units of ``1 / UNIT``.
-  """
+  """Sums over the examples of R resamples whose confidence is at most each of the G that differ, ``[R, 1 + G]``."""
 
   def __init__(self, ordered: Ordered | Cells, size: np.ndarray, correct: np.ndarray, gap: np.ndarray):
-    self.ordered, self.size, self.correct, self.gap = ordered, size, correct, gap
+    self.ordered, self.size, self.correct = ordered, size, correct  # How many examples, and correct ones.
+    self.gap = gap  # The sum of confidence - correct, in units of ``1 / UNIT``.
 
   def without(self, part: "Sums") -> "Sums":
     """The sums over the examples that ``part`` leaves out of these."""
@@ -310,10 +294,7 @@ def _coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: 
 
 
 def risk_curve(size: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """The numbers k from 1 to N, and the share of errors among the k most confident examples of one resample.
-
-  The arguments are a row of its ``Sums``.
-  """
+  """The numbers k from 1 to N, and the share of errors among the k most confident examples, of a row of ``Sums``."""
   # From the most confident example down. The number of errors rises linearly through a tie.
   taken, wrong = np.arange(1, 1 + size[-1]), size - correct
   errors = np.interp(taken, (size[-1] - size)[::-1], (wrong[-1] - wrong)[::-1])

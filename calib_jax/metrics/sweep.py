@@ -88,10 +88,7 @@ def _sweep_calibration_error(confidence: Array, correct: Array, counts: Array, b
 
 
 def last_in_order(bins_of: Bins, start: Array, most: Array, zero: Array) -> Array:
-  """The largest number of bins, up to ``most``, before the first above ``start`` whose accuracies fall somewhere.
-
-  Here and below, ``zero`` is a 0 that has the type of the sums of ``bins_of``.
-  """
+  """The most bins, up to ``most``, before the first above ``start`` whose accuracies fall; ``zero`` types the sums."""
   return jax.lax.while_loop(lambda m: (m < most) & _is_in_order(bins_of, m + 1, zero), lambda m: m + 1, start)
 
 
