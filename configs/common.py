@@ -66,8 +66,8 @@ def get_config() -> ConfigDict:
       # The number of stochastic forward passes whose mean predicts: dropout, stochastic depth. 0 for one without.
       samples=0,
       # The Hessian of a Laplace approximation of the last layer, which tables then also have: "full", "kronecker", or
-      # "auto" for the full one up to 2,048 weights. Its prediction is by probit, or by so many samples.
-      laplace="", laplace_samples=0,
+      # "auto" for the full one up to 2,048 weights.
+      laplace="",
       ensemble=False)))  # Whether tables also have the ensemble of all seeds, which needs data.split_seed.
   config.stage2 = ConfigDict(dict(
     optimizer=config.optimizer.copy_and_resolve_references(),  # With schedules of two stages: that of the second stage.

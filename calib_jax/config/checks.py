@@ -41,7 +41,7 @@ RANGES = {
   "data.held_out_fraction": (0.001, 0.9), "data.split_seed": (-1, 2**31 - 1), "data.severity": (1, 5),
   "model.image_size": (0, 4096), "model.dropout": (0, 0.999), "training.average_decay": (0.1, 1),
   "training.average_fraction": (0, 1), "evaluation.num_bins": (1, 10_000), "evaluation.num_resamples": (2, math.inf),
-  "evaluation.samples": (0, 10_000), "evaluation.laplace_samples": (0, 10_000),
+  "evaluation.samples": (0, 10_000),
   **{f"{prefix}optimizer.{key}": limits for prefix in ("", "stage2.") for key, limits in {
     "momentum": (0, 0.9999), "decay": (0, 1), "clip_norm": (1e-30, math.inf), **dict.fromkeys((
       "learning_rate", "l2", "weight_decay", "coupled_weight_decay", "warmup_epochs", "sharpness"), _ANY)}.items()},
@@ -70,15 +70,9 @@ def check(config: ConfigDict, num_devices: int) -> None:
   if config.training.patience and config.training.select == "last":
     raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
                     "evaluations: --config.training.select=best.")
-  if config.evaluation.laplace_samples and not config.evaluation.laplace:
-    raise UserError("config key evaluation.laplace_samples needs evaluation.laplace, the approximation that is "
-                    "sampled: --config.evaluation.laplace=auto.")
   if config.evaluation.ensemble and (config.num_seeds < 2 or config.data.split_seed < 0):
     raise UserError("config key evaluation.ensemble needs the models of several seeds, and one validation split for "
                     "all of them: --config.num_seeds=5 --config.data.split_seed=0.")
-  if config.evaluation.laplace and config.head.name != "linear":
-    raise UserError("config key evaluation.laplace is for the head 'linear', whose one layer it approximates: got "
-                    f"head.name {short(config.head.name)}.")
   _check_evaluation(config.evaluation)
   _check_ood(config)
   _check_by_building(config)

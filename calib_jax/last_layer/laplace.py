@@ -20,7 +20,7 @@ NumPy computes in float64: eigenvalues of H differ by more orders of magnitude t
 np.float32(1.0)
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -59,18 +59,6 @@ class Full(NamedTuple):
     blocks = ((vectors / (self.values + precision)) @ vectors.T for vectors in self.vectors)
     return np.stack([np.sum((x @ block) * x, axis=1) for block in blocks], axis=1)
 
-  def deviations(self, x: np.ndarray, precision: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function from standard normal numbers ``[K]`` to deviations ``[n, K]`` of the logits of inputs."""
-    classes = len(self.vectors)
-    covariance = np.empty((len(x), classes, classes))
-    for k in range(classes):
-      scaled = self.vectors[k] / (self.values + precision)
-      for other in range(k + 1):
-        covariance[:, k, other] = covariance[:, other, k] = np.sum((x @ (scaled @ self.vectors[other].T)) * x, axis=1)
-    values, vectors = np.linalg.eigh(covariance)
-    root = (vectors * np.sqrt(np.maximum(values, 0))[:, None]) @ vectors.swapaxes(1, 2)
-    return lambda noise: root @ noise
-
 
 class Kronecker(NamedTuple):
   """The eigenvalues and eigenvectors of the two factors of a Hessian, of inputs ``[D + 1]`` and of logits ``[K]``."""
@@ -94,19 +82,11 @@ class Kronecker(NamedTuple):
     """The eigenvalues ``[K (D + 1)]`` of the Hessian."""
     return np.outer(self.of_logits[0], self.of_inputs[0]).ravel()
 
-  def _of_directions(self, x: np.ndarray, precision: float) -> np.ndarray:
-    """Returns the variances ``[n, K]`` of the logits along the eigenvectors of their factor."""
-    squares = (x @ self.of_inputs[1]) ** 2
-    return squares @ (1 / (np.outer(self.of_inputs[0], self.of_logits[0]) + precision))
-
   def variances(self, x: np.ndarray, precision: float) -> np.ndarray:
     """Returns the variances ``[n, K]`` of the logits of inputs ``[n, D + 1]``."""
-    return self._of_directions(x, precision) @ (self.of_logits[1] ** 2).T
-
-  def deviations(self, x: np.ndarray, precision: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function from standard normal numbers ``[K]`` to deviations ``[n, K]`` of the logits of inputs."""
-    roots, vectors = np.sqrt(self._of_directions(x, precision)), self.of_logits[1]
-    return lambda noise: (roots * (noise @ vectors)) @ vectors.T
+    squares = (x @ self.of_inputs[1]) ** 2
+    along = squares @ (1 / (np.outer(self.of_inputs[0], self.of_logits[0]) + precision))  # The logits' eigenvectors.
+    return along @ (self.of_logits[1] ** 2).T
 
 
 class Laplace(NamedTuple):
@@ -124,41 +104,31 @@ class Laplace(NamedTuple):
   prior_precision: float
   log_evidence: float
 
-  def log_probs(self, features: np.ndarray, *, num_samples: int = 0, seed: int = 0) -> np.ndarray:
+  def log_probs(self, features: np.ndarray) -> np.ndarray:
     r"""Predicts by integrating over the posterior, with the logits z and their variances v of an example.
 
     .. math:: \mathrm{softmax}\!\left(z / \sqrt{1 + \pi v / 8}\right)
 
     This is the multi-class probit approximation (Daxberger et al. 2021), which ignores the covariances. The variances
-    have that of a shift of all logits, which changes no probability, but here makes them less certain. With samples the
-    prediction is instead the mean softmax of logits that are drawn with all their covariances.
+    have that of a shift of all logits, which changes no probability, but here makes them less certain.
 
     Args:
       features: ``[N, D]``.
-      num_samples: the number of samples of the logits; 0 for the probit approximation.
-      seed: draws the samples, the same numbers for all examples.
 
     Returns:
       float32 log-probabilities ``[N, K]``.
 
     Raises:
-      ValueError: if the features have another shape or are not finite, or there are less than 0 samples.
+      ValueError: if the features have another shape or are not finite.
     """
-    checks.options(num_samples=(num_samples, "integer [0, inf)"))
     if np.ndim(features) != 2 or np.shape(features)[1] != len(self.weights) - 1 or not np.isfinite(features).all():
       raise ValueError(f"features must be finite numbers [N, {len(self.weights) - 1}]: got shape {np.shape(features)}.")
-    noise = np.random.default_rng(seed).normal(size=(num_samples, self.weights.shape[1]))
-    parts = [self._log_probs(x, noise) for x in _inputs(features)]
+    parts = [self._log_probs(x) for x in _inputs(features)]
     return np.concatenate(parts).astype(np.float32)
 
-  def _log_probs(self, x: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    logits = x @ self.weights
-    if not len(noise):
-      return log_softmax(logits / np.sqrt(1 + np.pi / 8 * self.hessian.variances(x, self.prior_precision)), axis=1)
-    deviation, total = self.hessian.deviations(x, self.prior_precision), -np.inf
-    for numbers in noise:
-      total = np.logaddexp(total, log_softmax(logits + deviation(numbers), axis=1))
-    return total - np.log(len(noise))
+  def _log_probs(self, x: np.ndarray) -> np.ndarray:
+    variances = self.hessian.variances(x, self.prior_precision)
+    return log_softmax(x @ self.weights / np.sqrt(1 + np.pi / 8 * variances), axis=1)
 
 
 def fit(features: np.ndarray, labels: np.ndarray, *, kernel: np.ndarray, bias: np.ndarray, hessian: str = "auto",
@@ -215,11 +185,7 @@ def log_marginal_likelihood(log_likelihood: float, eigenvalues: np.ndarray, squa
   .. math:: \log p(D \mid \theta) - \frac{\delta}{2} \|\theta\|^2 + \frac{P}{2} \log \delta
             - \frac12 \sum_i \log(\lambda_i + \delta)
 
-  Args:
-    log_likelihood: of the training examples at the trained weights θ.
-    eigenvalues: ``[P]``, λ, those of the Hessian.
-    squared_norm: of θ.
-    precision: δ, that of the prior.
+  The likelihood and the norm are those of the trained weights θ, and the P eigenvalues λ those of the Hessian.
   """
   shrinkage = np.sum(np.log1p(eigenvalues / precision))  # log(λ + δ) - log δ.
   return float(log_likelihood - precision / 2 * squared_norm - shrinkage / 2)
@@ -234,10 +200,6 @@ def best_precision(eigenvalues: np.ndarray, squared_norm: float) -> float:
 
   This falls as δ grows, so that there is one root. The sum is at most P, so that the root is at most
   :math:`P / \|\theta\|^2`. Where the Hessian is 0 there is none, and the result is ``SMALLEST`` of that.
-
-  Args:
-    eigenvalues: ``[P]``, λ, those of the Hessian, at least 0.
-    squared_norm: of the weights θ.
   """
   def slope(log_precision):
     precision = np.exp(log_precision)

@@ -13,7 +13,7 @@ def laplace(run: Run, plain: evaluation.Model) -> tuple[evaluation.Model, list[e
   split. These are saved in a folder of ``predictions/`` that is named for the options, and are not made again.
   """
   options, names = run.config.evaluation, ("validation", *plain.sets)
-  folder = f"laplace_{options.laplace}" + (f"_{options.laplace_samples}" if options.laplace_samples else "")
+  folder = f"laplace_{options.laplace}"
   for place, seed in enumerate(run.seeds):
     splits = run.splits(seed)
     images = {"test": lambda splits=splits: splits.test, "validation": lambda splits=splits: splits.validation}
@@ -24,7 +24,7 @@ def laplace(run: Run, plain: evaluation.Model) -> tuple[evaluation.Model, list[e
         part = run.saved(name)[place]
         features = run.features(images[name]().images, seed=seed) if part.features is None else part.features
         path.parent.mkdir(exist_ok=True)
-        log_probs = run.laplace(seed).log_probs(features, num_samples=options.laplace_samples, seed=seed)
+        log_probs = run.laplace(seed).log_probs(features)
         evaluation.save(path, log_probs, part.labels, part.kind, classes=part.classes, train_counts=part.train_counts)
         manifest.add(run.folder, [path])
   sets = {name: run.saved(f"{folder}/{name}") for name in names}

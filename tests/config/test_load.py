@@ -162,7 +162,6 @@ def test_a_section_has_every_option_of_what_it_names():
   ("evaluation.ood=(3,)", "evaluation.ood must be one of .*got 3"),
   ("augmentation.name=a:b", "augmentation.name must be one of none, crop_flip.*got 'a:b'"),
   ("training.patience=3", "training.patience needs training.select 'best' or 'refined'"),
-  ("evaluation.laplace_samples=50", "evaluation.laplace_samples needs evaluation.laplace, .*evaluation.laplace=auto"),
   ("training.batch_size=100", "batch_size must be divisible by the 8 devices .* got 100; use 96, for example"),
   ("schedule={'name': 'two_stage', 'stage2_batch_size': 100}", "must be divisible by the 8 devices .* got 100; use"),
   ("schedule={'name': 'two_stage', 'stage2_batch_size': -8}", r"schedule: stage2_batch_size must be .*: got -8"),

@@ -103,15 +103,14 @@ def test_the_prior_has_the_largest_marginal_likelihood(kind):
 
 def _covariances(kind, features, precision):
   posterior = np.linalg.inv(_brute_hessian(kind) + precision * np.eye(P))
-  jacobians = [np.kron(np.eye(K), x) for x in _with_bias(features)]
-  return [j @ posterior @ j.T for j in jacobians], posterior
+  return [j @ posterior @ j.T for j in (np.kron(np.eye(K), x) for x in _with_bias(features))]
 
 
 @pytest.mark.parametrize("kind", FORMS)
 def test_the_probit_prediction_divides_logits_by_their_spread(kind, monkeypatch):
   monkeypatch.setattr(laplace, "ROWS", 3)
   test = 3 * RNG.normal(size=(7, D))
-  covariances, _ = _covariances(kind, test, 0.4)
+  covariances = _covariances(kind, test, 0.4)
   logits = _with_bias(test) @ np.concatenate([KERNEL, BIAS[None]])
   expected = [_softmax(z / np.sqrt(1 + np.pi / 8 * np.diag(c))) for z, c in zip(logits, covariances, strict=True)]
   log_probs = _fit(hessian=kind, prior_precision=0.4).log_probs(test)
@@ -120,30 +119,9 @@ def test_the_probit_prediction_divides_logits_by_their_spread(kind, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_samples_are_those_of_weights_of_the_posterior(kind):
-  test, number = np.concatenate([RNG.normal(size=(2, D)), [[3.0, -4.0]]]), 4000
-  covariances, posterior = _covariances(kind, test, 0.4)
-  weights = RNG.multivariate_normal(_theta(), posterior, size=number).reshape(number, K, -1)
-  probs = _softmax(np.einsum("skd,nd->snk", weights, _with_bias(test)))
-  fitted = _fit(hessian=kind, prior_precision=0.4)
-  log_probs = fitted.log_probs(test, num_samples=number, seed=3)
-  # The two means have a standard error each.
-  np.testing.assert_allclose(np.exp(log_probs), probs.mean(0), atol=5 * np.sqrt(2 / number) * probs.std(0).max())
-  deviation = fitted.hessian.deviations(_with_bias(test), 0.4)
-  roots = np.stack([deviation(unit) for unit in np.eye(K)], 2)
-  np.testing.assert_allclose(roots @ roots.swapaxes(1, 2), covariances, rtol=1e-8, atol=1e-10)
-  np.testing.assert_array_equal(log_probs, fitted.log_probs(test, num_samples=number, seed=3))
-  assert np.abs(log_probs - fitted.log_probs(test, num_samples=number, seed=4)).max() > 1e-4
-  # An example has the same prediction whichever others are predicted beside it.
-  np.testing.assert_allclose(fitted.log_probs(test[1:2], num_samples=9), fitted.log_probs(test, num_samples=9)[1:2],
-                             rtol=1e-5)
-
-
-@pytest.mark.parametrize("samples", [0, 20])
-@pytest.mark.parametrize("kind", FORMS)
-def test_limits(kind, samples):
+def test_limits(kind):
   logits = _with_bias(FEATURES) @ np.concatenate([KERNEL, BIAS[None]])
-  certain = _fit(hessian=kind, prior_precision=1e14).log_probs(FEATURES, num_samples=samples)
+  certain = _fit(hessian=kind, prior_precision=1e14).log_probs(FEATURES)
   np.testing.assert_allclose(np.exp(certain), _softmax(logits), rtol=1e-5)
   for features, labels, kernel, bias in (
       (1e4 * FEATURES, LABELS, KERNEL, BIAS),  # Its Hessian is 0 but for rounding.
@@ -152,7 +130,7 @@ def test_limits(kind, samples):
       (0 * FEATURES, LABELS, KERNEL, BIAS),
       (FEATURES, LABELS % 2, KERNEL[:, :2], BIAS[:2])):
     fitted = _fit(features, labels, kernel, bias, hessian=kind)
-    log_probs = fitted.log_probs(np.concatenate([features, 1e4 * features[:1]]), num_samples=samples)
+    log_probs = fitted.log_probs(np.concatenate([features, 1e4 * features[:1]]))
     assert np.isfinite(log_probs).all() and fitted.prior_precision > 0 and np.isfinite(fitted.log_evidence)
     np.testing.assert_allclose(np.exp(log_probs.astype(np.float64)).sum(1), 1, rtol=1e-5)
   # No weights at all: the prior that is the most certain of 0, and equal probabilities.
@@ -179,5 +157,3 @@ def test_the_form_follows_from_the_number_of_weights_and_impossible_ones_are_ref
     _fit(prior_precision=0.0)
   with pytest.raises(ValueError, match=r"features must be finite numbers \[N, 2\]: got shape \(2,\)"):
     _fit().log_probs(FEATURES[0])
-  with pytest.raises(ValueError, match=r"num_samples must be in \[0, inf\): got -1"):
-    _fit().log_probs(FEATURES, num_samples=-1)
