@@ -1,6 +1,5 @@
-"""Refuses what cannot be in memory, says how much it would take, and keeps less of what is freed."""
+"""Refuses what cannot be in memory, and says how much it would take."""
 
-import ctypes
 import gc
 import math
 import os
@@ -14,8 +13,6 @@ from calib_jax._system.errors import FileError, UserError
 # Training holds at least the parameters, their gradients and the new parameters, in float32.
 COPIES, ITEM = 3, 4
 READABLE = 0.5  # The share of the memory that what is read from one file may take, decoded.
-_ARENA_MAX = -8  # M_ARENA_MAX of malloc.h.
-SMALLEST_IMAGE = 8 * 8  # Bytes of an image of the smallest data set.
 
 
 def memory() -> float:
@@ -42,14 +39,6 @@ def check_read(place: str, num_bytes: float) -> None:
                     f"{size(READABLE * memory())}, {READABLE:.0%} of what this machine has.")
 
 
-def check_batch(key: str, batch_size: int) -> None:
-  """Raises a UserError about ``key`` if not even the smallest images of a batch can be in memory."""
-  needed = batch_size * SMALLEST_IMAGE * ITEM
-  if needed > memory():
-    raise UserError(f"config key {key}: {batch_size:,} images take at least {size(needed)}, and this "
-                    f"machine has {size(memory())} of memory; choose a smaller batch.")
-
-
 def check_model(variables: Any, num_models: int) -> None:
   """Raises a UserError if ``num_models`` models of these shapes cannot be trained together in memory."""
   number = sum(math.prod(x.shape) for x in jax.tree.leaves(variables))
@@ -58,16 +47,6 @@ def check_model(variables: Any, num_models: int) -> None:
     models = f"{num_models} models of {number:,} numbers each" if num_models > 1 else f"a model of {number:,} numbers"
     raise UserError(f"config key model: training {models} takes at least {size(needed)}, and this machine has "
                     f"{size(memory())} of memory; choose a smaller model or fewer seeds together.")
-
-
-def share_freed() -> None:
-  """Makes the threads of this process share the memory that they free, where the C library is that of GNU.
-
-  Each of XLA's threads otherwise keeps what it freed for itself: the evaluation of 25,000 x 1,000 logits to fit and as
-  many to test then peaks at 590 to 609 MB, and here at 545 to 557 MB.
-  """
-  if os.name == "posix" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
-    set_option(_ARENA_MAX, 1)
 
 
 def forget_programs(share: float = 0.5) -> None:

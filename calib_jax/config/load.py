@@ -238,8 +238,6 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None,
   if not may_import and is_import_path(name) and name not in family.members:
     return
   imports.register(CALIBRATORS if key.startswith(CALIBRATORS) else key, name)
-  if key == "loss.secondary":
-    _check_secondary(name)
   one_of(f"{key}.name", name, family.members)
   defaults = {option: _typed(default) for option, default in family.options(name).items()} | family.common
   valid = family.common if name != section.get("name", "") else section
@@ -251,15 +249,6 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None,
   section = ConfigDict({"name": name, **defaults, **options}, convert_dict=False)
   parent, _, field = key.rpartition(".")
   (get(config, parent) if parent else config)[field] = section
-
-
-def _check_secondary(name: str) -> None:
-  """Raises a UserError for what may be the name of a primary loss, but not of a secondary one."""
-  if name in losses.PER_EXAMPLE:
-    raise UserError(f"config key loss.secondary.name must be a loss per batch, one of {', '.join(losses.PER_BATCH)}: "
-                    f"{name!r} is a loss per example, which can only be the primary.")
-  if len(re.split(r"[,+ ]+", str(name))) > 1:
-    raise UserError(f"config key loss.secondary.name must be the name of one loss: got {name!r}.")
 
 
 def _typed(default):

@@ -46,9 +46,6 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
 def _instead(argument: str, config: ConfigDict) -> str:
   """Returns what to write in place of an argument that is not an override, for a message."""
   name, _, text = argument.lstrip("-").removeprefix("config.").partition("=")
-  if name == "flagfile":
-    return ("files of arguments are not read: put its arguments on the command line, as in $(cat FILE), or its values "
-            "into a config of your own, a file with get_config() for --config")
   if name in _keys(config):
     return f"write --config.{name}={text or 'VALUE'}"
   return "overrides look like --config.training.num_steps=20, and --help lists the options"

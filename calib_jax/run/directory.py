@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import pathlib
-import sys
 
 import flax.traverse_util
 from ml_collections import ConfigDict
@@ -18,9 +17,6 @@ from calib_jax._system.files import read_json, read_text, write_text
 
 # Fields that may change between two commands on the same directory, because trained models do not depend on them.
 EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "checkpoint", "profile")
-# Bytes of the absolute path of a run's directory, and between two slashes of it. Linux allows 4,096 and 255 for every
-# path in it too, and macOS 1,024 and 255.
-LONGEST_PATH, LONGEST_PART = (3000, 255) if sys.platform == "linux" else (700, 255)
 
 
 def check_workdir(folder: str | os.PathLike) -> None:
@@ -30,20 +26,13 @@ def check_workdir(folder: str | os.PathLike) -> None:
     raise UserError("--workdir is empty, perhaps because a variable of the shell is not set: give a directory, such as "
                     "--workdir=runs/mine.")
   try:
-    size = len(os.path.abspath(text).encode("utf-8"))
+    text.encode("utf-8")
   except UnicodeEncodeError as error:
     raise UserError(f"--workdir: {text!a} is not UTF-8, in which checkpoints write their paths: give another "
                     "--workdir.") from error
-  longest = max(map(len, os.path.abspath(text).encode("utf-8").split(b"/")))
-  if "\0" in text or size > LONGEST_PATH or longest > LONGEST_PART:
-    raise UserError(f"--workdir: {short(text)} must have at most {LONGEST_PATH:,} bytes, with at most {LONGEST_PART} "
-                    "between two slashes, and no zero byte, to leave room for the paths of checkpoints: it has "
-                    f"{size:,} and {longest}.")
-  if os.path.islink(text) and not os.path.exists(text):
-    raise UserError(f"--workdir: {text} is a link to {os.readlink(text)}, which does not exist: create that directory, "
-                    "or give another --workdir.")
-  if os.path.exists(text) and not os.path.isdir(text):
-    raise UserError(f"--workdir: {text} is a file, not a directory: give another --workdir.")
+  if os.path.lexists(text) and not os.path.isdir(text):
+    raise UserError(f"--workdir: {text} is a file, or a link to what does not exist, and not a directory: give another "
+                    "--workdir.")
 
 
 # The directories and files that a run reads again or writes whole.

@@ -113,9 +113,7 @@ def test_a_section_has_every_option_of_what_it_names():
   ("seed.x=3", "seed.x does not exist: seed has no keys of its own"),
   ("loss.primary.name=fokal", "loss.primary.name must be one of .*focal.*Did you mean 'focal'"),
   ("loss.secondary.name=soft", "loss.secondary.name must be one of .*'' for none.*soft_avuc"),
-  ("loss.secondary.name=focal",
-   "loss.secondary.name must be a loss per batch, one of .*: 'focal' is a loss per example, which can only be the"),
-  ("loss.secondary.name=mmce,soft_avuc", "loss.secondary.name must be the name of one loss: got 'mmce,soft_avuc'"),
+  ("loss.secondary.name=focal", "loss.secondary.name must be one of .*'' for none.*soft_avuc.*: got 'focal'"),
   ("loss.primary.name=soft_ece", "loss.primary.name must be one of .* Did you mean 'soft_binned_ece'"),
   ("loss.secondary.name=sb_ece", "Did you mean 'soft_binned_ece'"),
   ("loss.secondary.name=sbece", "Did you mean 'soft_binned_ece'"),
@@ -136,7 +134,6 @@ def test_a_section_has_every_option_of_what_it_names():
   ("optimizer.boundaries=(0.8, 0.3)", "optimizer.boundaries must hold fractions of the run, in .* and ascending"),
   ("optimizer.warmup_epochs=1000", "optimizer.warmup_epochs must be at most training.num_epochs"),
   ("augmentation={'name': 'crop_flip', 'padding': -1}", "augmentation: padding must be at least 0: got -1"),
-  ("training.batch_size=2000000000", "training.batch_size: 2,000,000,000 images take at least 512 GB"),
   ("model.hidden=(999999999,)", "model: training 5 models of .* numbers each takes at least .* of memory; choose a sm"),
   ("evaluation.num_resamples=99999999999", "evaluation.num_resamples must be less than 2.31"),
   ("training.num_steps=many", "training.num_steps must be of type int: got 'many'"),
@@ -229,7 +226,6 @@ def test_long_tailed_data_are_not_replaced_by_balanced_data_without_a_word():
 
 @pytest.mark.parametrize(("argument", "message"), [
   ("--steps=3", "overrides look like --config.training.num_steps=20, and --help lists the options"),
-  ("--flagfile=a.txt", r"files of arguments are not read: put its arguments on the command line, as in \$\(cat FILE"),
   ("--training.num_steps=3", "write --config.training.num_steps=3"), ("--seed", "write --config.seed=VALUE"),
   ("--config.seed", "write --config.seed=VALUE")])
 def test_an_argument_that_is_no_override_is_refused(argument, message):
