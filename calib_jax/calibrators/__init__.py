@@ -12,6 +12,7 @@ from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get, ide
 from calib_jax.calibrators.centering import centered_isotonic
 from calib_jax.calibrators.classwise import classwise_loss_scaling
 from calib_jax.calibrators.ensemble import ensemble_temperature_scaling
+from calib_jax.calibrators.exporting import export
 from calib_jax.calibrators.flexible import class_temperature_scaling, parameterized_temperature_scaling
 from calib_jax.calibrators.focal_temperature import focal_calibration, focal_temperature_scaling
 from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scaling
@@ -30,7 +31,7 @@ from calib_jax.calibrators.venn import venn_abers
 import_modules(__name__)  # A new file of this package registers what it holds.
 
 __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "caution", "centered_isotonic",
-           "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling",
+           "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling", "export",
            "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic",
            "label_shift", "load", "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt",
            "quadratic_scaling", "recommended", "save", "select", "smart", "spline_calibration",
