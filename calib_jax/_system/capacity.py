@@ -1,5 +1,6 @@
-"""Refuses what cannot be in memory, and says how much it would take."""
+"""Refuses what cannot be in memory, says how much it would take, and keeps less of what is freed."""
 
+import ctypes
 import gc
 import math
 import os
@@ -12,6 +13,7 @@ from calib_jax._system.errors import FileError, UserError
 
 # Training holds at least the parameters, their gradients and the new parameters, in float32.
 COPIES, ITEM = 3, 4
+_ARENA_MAX = -8  # M_ARENA_MAX of malloc.h.
 READABLE = 0.5  # The share of the memory that what is read from one file may take, decoded.
 
 
@@ -47,6 +49,15 @@ def check_model(variables: Any, num_models: int) -> None:
     models = f"{num_models} models of {number:,} numbers each" if num_models > 1 else f"a model of {number:,} numbers"
     raise UserError(f"config key model: training {models} takes at least {size(needed)}, and this machine has "
                     f"{size(memory())} of memory; choose a smaller model or fewer seeds together.")
+
+
+def share_freed() -> None:
+  """Makes threads share the memory that they free, where the C library is that of GNU.
+
+  Otherwise each of XLA's keeps its own: an evaluation of 25,000 x 1,000 logits then peaks at 600 MB in place of 550.
+  """
+  if os.name == "posix" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
+    set_option(_ARENA_MAX, 1)
 
 
 def forget_programs(share: float = 0.5) -> None:

@@ -12,7 +12,7 @@ import webbrowser
 import numpy as np
 
 from calib_jax import calibrators, evaluation
-from calib_jax._system import progress
+from calib_jax._system import capacity, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_npz, write_text
 from calib_jax.evaluation.results import SHORT_TABLE, Results
@@ -66,6 +66,7 @@ class Inputs(NamedTuple):
 def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs]) -> int:
   """Reads everything, judges it, and then writes everything; returns the exit code of ``answered``."""
   options.started = time.monotonic()
+  capacity.share_freed()
 
   def judged():
     check_range("num_bins", options.num_bins, 1)
