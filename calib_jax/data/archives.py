@@ -165,11 +165,7 @@ def _tiny_imagenet(path: pathlib.Path) -> Pool:
 
 
 def _pictures(path: pathlib.Path, names: list[str], read_file: Callable[[str, int], bytes]) -> Pool:
-  """Returns Tiny ImageNet: classes are in the order of ``wnids.txt``, and pictures in that of class and then name.
-
-  ``names`` are the files, such as ``train/n1/images/n1_0.JPEG``, and ``read_file`` returns the bytes of one, of which
-  there may be so many at most.
-  """
+  """Returns Tiny ImageNet, in the order of ``wnids.txt``, class and name, of files that ``read_file`` returns."""
   lists = [read_file(name, _LARGEST_LIST).decode().splitlines() for name in _LISTS]
   wnids, annotations = ([line.strip() for line in lines if line.strip()] for lines in lists)
   classes = {wnid: i for i, wnid in enumerate(wnids)}

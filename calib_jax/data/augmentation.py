@@ -211,10 +211,7 @@ def augmix(batch: Batch, *, width: int = 3, depth: int = -1, severity: float = 3
 
 
 def _in_turn(*views: Array) -> Array:
-  """Returns ``[n V, ...]``, the V views of each example one after another.
-
-  An example's place in the global batch, and so what is drawn for it, then does not depend on the number of devices.
-  """
+  """Returns the V views of examples one after another, ``[n V, ...]``: their places do not depend on the devices."""
   return jnp.stack(views, axis=1).reshape(-1, *views[0].shape[1:])
 
 

@@ -27,10 +27,9 @@ OPERATIONS = (
 
 
 def operate(image: Array, index: Array, amount: Array, *, blends: bool = True) -> Array:
-  """Applies one operation to an image uint8 ``[H, W, C]``.
+  """Applies the ``index``-th of ``OPERATIONS`` to an image uint8 ``[H, W, C]``, as far as ``amount`` in its own unit.
 
-  ``index`` is its place in ``OPERATIONS``, and ``amount`` how far it goes, in its own unit: scalars that may be
-  traced. Without ``blends`` the operation may be none of the last four, and the third stage is left out.
+  Both may be traced. Without ``blends`` it may be none of the last four, and the third stage is left out.
   """
   table = _table(image, index, amount)
   # An operation uses one stage alone, so their order does not matter; in this one fewer levels are looked up.

@@ -87,11 +87,7 @@ def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array
 
 
 def correlation(halves: Array, others: Array) -> Array:
-  """The correlation of the noise of two errors, far from 0, in [-1, 1]; 0 where an error has no noise.
-
-  Each argument is, of one error, half the difference of the squares of each half of the sample and of its rest,
-  ``[R, ...]``; both are of the same halves.
-  """
+  """The correlation in [-1, 1] of two errors' noise far from 0, from their half-differences in the same halves."""
   xp = array_module(halves)
   product = (halves**2).mean(0) * (others**2).mean(0)
   cosine = (halves * others).mean(0) / xp.sqrt(xp.where(product > 0, product, 1))

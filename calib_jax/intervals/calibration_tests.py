@@ -124,10 +124,7 @@ def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key
 
 def observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, randomness: Array,
                          numbers: Callable[[Array], Array]) -> Array:
-  """The metric of the outcomes and of R redraws, ``[1 + R, ...]``, which are computed alike: equal ones are equal.
-
-  ``numbers`` maps an element of ``randomness`` ``[R, ...]`` to ``[N]`` uniform numbers; the entries of a row share one.
-  """
+  """The metric of the outcomes and of R redraws, ``[1 + R, ...]``, computed alike; rows share their ``numbers``."""
   def value(sample):
     is_observed, element = sample
     # Behind the barrier XLA does not compute the draws anew for each bin sum and sort that reads them.

@@ -144,11 +144,10 @@ def bias_corrected(error: Callable[[np.ndarray], np.ndarray], masks: Sequence[np
 
 def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: jax.Array, num_resamples: int,
                groups: np.ndarray | None = None, size: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Computes ``(value, low, high)`` of ``metrics.bootstrap(method="percentile")`` for a metric of NumPy.
+  """``(value, low, high)`` of ``metrics.bootstrap(method="percentile")`` for a metric of NumPy.
 
-  The metric is a function of int32 ``[R, N]``, how often each of ``count`` examples, or blocks, counts in each
-  resample, to ``[R, ...]``; resamples for which it is nan are left out. Examples with the same integer in ``groups``
-  ``[N]`` are drawn together. ``size`` has the numbers that the metric computes of a resample; by default N.
+  The metric maps int32 ``[R, N]``, how often each of ``count`` examples, or blocks, counts in each resample, to ``[R,
+  ...]``; nan is left out. ``size`` has the numbers that it computes of a resample; by default N.
   """
   group, num_groups = draws.group_numbers(groups, count)
   values, words = [], np.asarray(_sample_words(key, num_resamples))

@@ -10,11 +10,7 @@ Array = jax.Array
 
 
 def rank_weights(score: Array, weights: Array, estimator: str) -> Array:
-  """w_r of the rank r of each ``score`` ``[N]`` among the rows that count, ascending, ties in the order of rows.
-
-  ``weights`` ``[N]`` are bools, False for rows that do not count, or example weights. A row of
-  weight w has w ranks one after another, and gets the sum of what these weigh.
-  """
+  """w_r of the rank r of each ``score`` among rows that count, ascending, ties in order; weight w is w ranks."""
   if weights.dtype != jnp.bool_:
     return _sums_of_ranks(score, weights, estimator)
   # Sorting the order again gives each row its rank. Rows that do not count come last.

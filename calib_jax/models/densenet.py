@@ -16,11 +16,7 @@ HE_IN = nn.initializers.he_normal()
 
 
 class DenseLayer(nn.Module):
-  """A dense layer computes ``growth`` new channels and appends them to its input.
-
-  Its layers are norm, ReLU and a 3x3 convolution; with ``bottleneck``, norm, ReLU and a 1x1 convolution to four times
-  ``growth`` channels come before.
-  """
+  """Appends ``growth`` channels of norm, ReLU and 3x3 convolution; a ``bottleneck`` of 1x1 to four times so many."""
 
   growth: int
   bottleneck: bool

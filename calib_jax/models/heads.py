@@ -48,7 +48,17 @@ class Head(nn.Module):
 
   @nn.nowrap
   def draw(self, params: Any, key: Array, step: Array, state: Any) -> Draw:
-    """Returns the factors of this head's weights in a training step, none for most heads; predictions have none."""
+    """Returns the factors of this head's weights in a training step; predictions have none.
+
+    Args:
+      params: the head's parameters.
+      key: the key of the run.
+      step: the number of steps before this one.
+      state: the head's loss state, or None if it has none.
+
+    Returns:
+      The draw, which has no factors for most heads.
+    """
     del params, key, step, state
     return Draw({})
 
@@ -124,7 +134,10 @@ class SampledHead(MappedHead):
   """The base class of heads that draw random numbers for each example."""
 
   def noise(self, number: int, size: int) -> Array:
-    """Returns normal numbers ``[number, size]`` of a step, by the examples' positions in the global batch alone."""
+    """Returns standard normal numbers ``[number, size]`` of a training step.
+
+    They depend on the positions of the examples in the global batch, and not on the number of devices.
+    """
     keys = example_keys(self.make_rng("dropout"), number, self.axis_name)
     return jax.vmap(lambda key: jax.random.normal(key, (size,)))(keys)
 

@@ -69,8 +69,15 @@ class Features(NamedTuple):
   def pooled(cls, map_: Array, side: int = 1) -> "Features":
     """Returns the features of a map ``[N, H, W, D]``, with its mean over pixels as the vector.
 
-    The means of ``side`` x ``side`` equal parts of the map are joined into a vector of ``side**2 * D``; a ``side``
-    that does not divide the sides of the map is a ValueError.
+    Args:
+      map_: the map.
+      side: the means of ``side`` x ``side`` equal parts of the map are joined into a vector of ``side**2 * D``.
+
+    Returns:
+      The features.
+
+    Raises:
+      ValueError: if ``side`` does not divide the sides of the map.
     """
     n, height, width, channels = map_.shape
     if side < 1 or height % side or width % side:

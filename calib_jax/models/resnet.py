@@ -45,10 +45,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-  """A bottleneck has a 1x1, a 3x3 with the stride, and a 1x1 convolution to four times the width.
-
-  If the shape changes, the shortcut is a 1x1 convolution with norm.
-  """
+  """A 1x1, a 3x3 with the stride, and a 1x1 convolution to four widths; a new shape has a 1x1 shortcut with norm."""
 
   features: int
   stride: int

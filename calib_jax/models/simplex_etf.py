@@ -116,7 +116,10 @@ class SimplexETF(MappedHead):
 
   @nn.nowrap
   def balanced(self, output: Array, labels: Array, *, where: Array, axis_name: str | None) -> Array:
-    """Returns a training step's linear logits and its frame's times the scales s, ``[n, 2, num_classes]``."""
+    """Returns the output ``[n, 2, num_classes]`` of a training step with the frame's logits times the scales s.
+
+    It has the linear and the fixed logits of a device's share of a batch; the arguments are those of ``objectives``.
+    """
     shares = labels if labels.ndim > 1 else jax.nn.one_hot(labels, self.num_classes)
     counts = jnp.sum(jnp.where(where[:, None], shares, 0), 0)
     counts = counts if axis_name is None else jax.lax.psum(counts, axis_name)

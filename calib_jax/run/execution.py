@@ -99,11 +99,7 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
 
 
 def of_networks(config: ConfigDict, methods: Iterable[str]) -> dict[str, str]:
-  """Returns the method of each row with a Laplace approximation, by the name of the row.
-
-  It is of the network itself, without samples, so that plain cross entropy with samples, whose network is that of the
-  baseline, has the row of the baseline, which comes first among the names of ``methods`` in tables.
-  """
+  """Returns the method of each row with a Laplace approximation, of the network without samples, by its name."""
   names: dict[str, str] = {}
   for method in methods:
     names.setdefault(f"{method.removesuffix(samples_name(config))}, Laplace", method)

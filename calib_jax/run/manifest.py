@@ -140,10 +140,7 @@ def read(workdir: pathlib.Path) -> tuple[Manifest | None, str]:
 
 
 def doubt(workdir: pathlib.Path, used: Iterable[str]) -> str | None:
-  """Says which of the files ``used`` are not those that a run wrote, or that this is not known; None if all are.
-
-  One that the manifest does not list counts only if the run was finished: it may have written more than it has listed.
-  """
+  """Says which ``used`` files, listed or of a finished run, are not as written, or that it is not known; or None."""
   manifest, reason = read(workdir)
   if manifest is None:
     return f"{reason}." if reason else None

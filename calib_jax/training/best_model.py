@@ -57,8 +57,7 @@ def update(best: Best, step: Array, variables: Any, loss: Array, patience: Array
 def refined_nll(logits: Array, labels: Array) -> Array:
   """Returns the mean NLL ``[S]`` that is left after the best temperature of each seed (Berta et al. 2025).
 
-  It estimates the refinement error: a network may separate classes better and better while its confidence drifts away,
-  which the NLL counts but a calibrator can undo. The logits are ``[S, N, K]``, and the labels ``[S, N]`` integers.
+  A network may separate classes better while its confidence drifts away, which a calibrator can undo.
   """
   weights = jnp.full(labels.shape, 1 / labels.shape[0], logits.dtype)
   temperature = solve_nll(logits, labels, weights)["temperature"]

@@ -78,7 +78,11 @@ class Checkpoints:
                       "run the same command again: it continues from the last checkpoint.") from error
 
   def restore(self, like: Callable[[int], Any]) -> tuple[int, Any] | None:
-    """Returns the newest undamaged checkpoint, like ``like(step)``, on the host, or None; a damaged one is renamed."""
+    """Returns the newest undamaged checkpoint as ``(step, tree)`` of arrays on the host, or None if there is none.
+
+    A damaged checkpoint is renamed with a warning, and the previous one is read. ``like`` maps a step to a tree of the
+    structure, shapes and dtypes of a checkpoint of that step.
+    """
     restored = self._newest(like) if jax.process_index() == 0 else None
     if jax.process_count() > 1:
       step = int(multihost_utils.broadcast_one_to_all(np.int32(restored[0] if restored else -1)))

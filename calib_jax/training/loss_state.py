@@ -75,10 +75,9 @@ def class_multipliers(num_classes: int, *, margin: float = 10.0, first_curvature
 def score_counts(num_classes: int, *, variant: str = "released", num_bins: int = 64,
                  confidence: str = "msp", score_range: tuple[float, float] | None = None,
                  accumulate_counts: bool = True) -> StateUpdate:
-  """Returns the state update of selective risk (Zhou et al. 2025), which counts the scores of the steps of an epoch.
+  """Returns selective risk's update (Zhou et al. 2025), which counts the scores of an epoch's steps from zero.
 
-  Every epoch starts from zero. If ``accumulate_counts`` is false, a step knows only the scores of its own batch. The
-  other options are those of the loss.
+  If ``accumulate_counts`` is false, a step knows only the scores of its own batch.
   """
   del num_classes
   caution = ""

@@ -59,10 +59,7 @@ def published(file: str | os.PathLike, severity: int) -> Examples:
 
 @register(SOURCES)
 def cifar10_corrupted(dir: str, corruption: str, severity: int) -> Pool:
-  """Loads CIFAR-10 with the published images of ``corruption`` at ``severity`` as its test split.
-
-  The published images are those of ``dir/CIFAR-10-C``, if there is such a folder, and else of TensorFlow Datasets.
-  """
+  """Loads CIFAR-10 with the published images of ``dir/CIFAR-10-C``, or of TensorFlow Datasets, as its test split."""
   _check_corruption("cifar10_corrupted", corruption)
   pool, folder = cifar10(dir), pathlib.Path(dir).expanduser() / "CIFAR-10-C"
   if folder.is_dir():

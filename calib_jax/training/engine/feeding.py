@@ -40,9 +40,8 @@ class Feed:
                batch_size: int, accumulation: int, salt: int, most: int, share: float = RESIDENT):
     """Takes the phases of a stage, of which the steps after ``first_step`` will be asked for.
 
-    ``batch_size`` counts the examples of a global batch, which a step takes in ``accumulation`` parts; ``salt`` is the
-    number of the stage, ``most`` the largest number of steps of a chunk, and ``share`` what part of a device's memory
-    the examples may take.
+    ``salt`` is the number of the stage, ``most`` the largest number of steps of a chunk, and ``share`` the part of a
+    device's memory that examples may take.
     """
     self.phases, self.seeds, self.batch_size, self.salt = phases, seeds, batch_size, salt
     self.options = {"accumulation": accumulation, **layout.options()}

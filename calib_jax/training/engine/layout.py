@@ -33,7 +33,10 @@ class Layout(NamedTuple):
     return {"num_devices": len(self.local), "host": self.host}
 
   def everywhere(self, tree: Any) -> Any:
-    """Copies ``tree`` to all devices that hold a state, where a training step leaves it, too."""
+    """Copies ``tree`` to all devices that hold a state.
+
+    A training step leaves its state there too; with any other placement the second step would compile again.
+    """
     sharding = NamedSharding(Mesh(np.array(self.mesh), (AXIS,)), PartitionSpec())
     if sharding.is_fully_addressable:
       return jax.device_put(tree, sharding)

@@ -107,13 +107,10 @@ def joint_phase(config: ConfigDict, examples: list, **fields) -> Phase:
 
 def head_stage(config: ConfigDict, examples: list, stage2_epochs: int, stage2_batch_size: int, cache_features: bool, *,
                order: str = "shuffled", batch_stats: str = "none", **fields) -> Stage:
-  """Returns the stage that trains only the head, with ``stage2.optimizer``.
+  """Returns the stage that trains only the head, with ``stage2.optimizer`` and ``loss`` or ``stage2.loss``, a mean.
 
-  Its loss is that of ``loss``, or ``stage2.loss`` alone if that has a name, and a mean over the batch, also if
-  ``loss.reduction`` is "sum". ``stage2_batch_size`` is 0 for ``training.batch_size``; with ``cache_features`` the
-  features of all examples are computed once, rather than in each step. Features that cannot be kept, and a
-  ``stage2.loss`` with a state, which goes on from the first stage, are a UserError. The other arguments are fields of
-  the phase and the stage.
+  ``stage2_batch_size`` is 0 for ``training.batch_size``; with ``cache_features`` the features of all examples are
+  computed once. Features that cannot be kept, and a loss with a state, are a UserError.
   """
   checks.options(stage2_epochs=(stage2_epochs, "integer [1, inf)"),
                  stage2_batch_size=(stage2_batch_size, "integer [0, inf)"))

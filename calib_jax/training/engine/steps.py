@@ -109,12 +109,10 @@ def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model
 
 def predict_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable,
                  features: bool = False, samples: int = 0) -> dict[str, Array]:
-  """Predicts a batch, with the model's running statistics and without augmentation.
+  """Predicts ``logits``, with ``label``, ``mask`` and ``features`` of all devices' shares, with running statistics.
 
-  It returns ``logits`` ``[n, K]``, ``label``, ``mask`` and, with ``features``, those before the head ``[n, D]``, which
-  are never sampled, of all devices' shares. With ``samples``, for which ``variables`` has the run's ``key``, the
-  logits are the logarithms of the mean probabilities over so many draws of the model's random layers, the same for all
-  images; with 0 these layers compute their means.
+  With ``samples``, for which ``variables`` has the run's ``key``, the logits are logarithms of mean probabilities over
+  so many draws of the model's random layers, the same for all images; with 0 these compute their means.
   """
   variables = dict(variables)
   key = variables.pop("key", None)

@@ -21,7 +21,10 @@ class MetricLog:
   """Appends one JSON object a call to ``metrics.jsonl`` in ``folder``, and the same scalars to its event files."""
 
   def __init__(self, folder: pathlib.Path, picture: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None):
-    """Appends to ``metrics.jsonl`` in ``folder``; ``picture(logits, labels)`` draws ``[H, W, C]`` for events."""
+    """Opens ``metrics.jsonl`` in ``folder`` to append to it.
+
+    ``picture(logits, labels)`` draws an image ``[H, W, C]`` for the event files; None to draw none.
+    """
     self.folder, self.path, self.picture = folder, folder / "metrics.jsonl", picture
     if os.path.lexists(self.path):
       check_regular(self.path)  # To open a pipe would wait for a reader.
