@@ -25,11 +25,11 @@ import numpy as np
 
 from calib_jax import calibrators, losses, metrics
 from calib_jax._system import compilation
+from experiments.benchmarks import calibrators as fits
 from experiments.benchmarks import calls
 from experiments.benchmarks.__main__ import Benchmark, run
 from experiments.benchmarks.arrays import OPTIONS, Rows
 from experiments.common import commands, timing
-from experiments.common.train_step import engine, images
 
 # Entries of configs/reweighted_risk.py:cifar10.preresnet56, by name.
 LOSSES = {"cross_entropy": (), "selective_risk": (),  # As released, with the score msp.
@@ -65,32 +65,17 @@ def main(arguments: list[str] | None = None) -> int:
 def rows(options: argparse.Namespace) -> Rows:
   """Times steps, fits and what PyTorch has too, if it is installed, and compares digits."""
   tiny = options.scale == "tiny"
-  names = [name for name in calls.NETWORKS if not tiny or name.startswith("linear")]
-  names.sort(key=lambda name: "PreResNet" not in name)
+  options.budget = 0.0 if tiny else 4.0
+  steps = calls.rows(options)
   n, k = (200, 5) if tiny else (20_000, 10)
   torch = {f"ECE, {[n * 50, k]}": functools.partial(beside_torch, "ece", n * 50, k),
            f"temperature, {[n, k]}": functools.partial(beside_torch, "temperature", n, k)}
-  return {**{f"steps, {name}": functools.partial(steps, name, 2 if tiny else 0) for name in names},
+  return {**{name: steps[name] for name in sorted(steps, key=lambda name: "PreResNet" not in name)},
           "digits": functools.partial(digits, *((("mmce",), FITS[:1], 64) if tiny else (
             tuple(losses.PER_BATCH), FITS, 256))),
           **(torch if importlib.util.find_spec("torch") else {}),
-          **{f"fit, {name}, {[n, k]}": functools.partial(fit, name, n, k) for name in (FITS[:1] if tiny else FITS)}}
-
-
-def steps(name: str, number: int) -> Mapping[str, float]:
-  """Times the steps of a network: what a program takes to compile, and steps one a call and all in a call."""
-  shape, most, fields = calls.NETWORKS[name]
-  number = number or most
-  splits, begun = images(number * calls.SIZE, shape, 10), time.monotonic()
-  step = engine(calls.configured(*fields), splits, stage=int("cached" in name), count=number)
-  compiled = time.monotonic() - begun
-  values = timing.compare(step, lambda: [step(1) for _ in range(number)])
-  by_hand = {}
-  if "cached" not in name:
-    scan = calls.by_hand(calls.configured(*fields), splits, scan=number)
-    by_hand["a scan by hand, ms"] = 1e3 * timing.compare(scan)["seconds"] / number
-  return {"compiled and first steps, s": compiled, "steps": number, "in a call, ms": 1e3 * values["seconds"] / number,
-          "one a call, ms": 1e3 * values["seconds"] / values["to floor"] / number, **by_hand}
+          **{f"fit, {name}, {[n, k]}": functools.partial(fits.ours, name, f"{n}x{k}", options.budget)
+             for name in (FITS[:1] if tiny else FITS)}}
 
 
 def digits(names: tuple[str, ...], fits: tuple[str, ...], n: int) -> Mapping[str, object]:
@@ -130,16 +115,6 @@ def _predictions(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
   rng = np.random.default_rng(0)
   z = (3 * rng.normal(size=(n, k))).astype(np.float32)
   return z, (z + 3 * rng.gumbel(size=z.shape)).argmax(1).astype(np.int32)
-
-
-def fit(name: str, n: int, k: int) -> Mapping[str, float]:
-  """Times the fit of a calibrator, compiled before."""
-  z, y = map(jnp.asarray, _predictions(n, k))
-  function = functools.partial(calibrators.get(name).fit, z, y)
-  begun = time.monotonic()
-  jax.block_until_ready(function())
-  return {"first, s": time.monotonic() - begun,
-          "fit, ms": 1e3 * timing.compare(lambda: jax.block_until_ready(function()))["seconds"]}
 
 
 def beside_torch(what: str, n: int, k: int) -> Mapping[str, object]:

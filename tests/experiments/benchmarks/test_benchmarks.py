@@ -58,7 +58,7 @@ def test_a_lease_writes_what_it_measures_and_goes_on(tmp_path):
   assert lease.main(arguments) == 0
   results = json.loads((tmp_path / "lease.json").read_text())
   assert results["rows"]["digits"] == {"compared": 7, "differ by over 1e-5 of the largest": "none"}
-  assert results["rows"]["steps, linear head on cached features"]["steps"] == 2
+  assert results["rows"]["linear head on cached features, all in a call"]["steps"] == 2
   before = (tmp_path / "lease.json").read_bytes()
   assert lease.main(arguments) == 0 and (tmp_path / "lease.json").read_bytes() == before  # Nothing is left to measure.
 
