@@ -37,9 +37,8 @@ _DAMAGED = (ValueError, TypeError, KeyError, IndexError, AttributeError, SyntaxE
 def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
   """Reads the arrays ``names`` of an ``.npz`` file, or all, without pickle and without trusting the sizes it claims.
 
-  Large arrays that are not compressed are mapped into memory, read-only, as ``read_npy`` does. A file that is missing,
-  is not a regular file, is damaged, holds Python objects, holds two arrays of one name, or claims more than it holds
-  or, together, than ``capacity.check_read`` allows, is a UserError.
+  Large uncompressed arrays are mapped into memory, read-only. A file that is missing, irregular, damaged, has Python
+  objects or a name twice, or claims more than it holds or ``capacity.check_read`` allows, is a UserError.
   """
   with opened_npz(path) as archive:
     return archive.read(archive.headers(archive.members if names is None else names))

@@ -11,8 +11,7 @@ DEEPEST = 64  # Levels.
 def parse_json(text: str, place: str) -> dict:
   """Returns the object that a JSON text holds; ``NaN`` and ``Infinity`` are numbers, because Python writes them so.
 
-  A text that is no object, is nested more than 64 levels deep, or has a key twice or an integer of more than 64 bits
-  is a FileError, whose sentence begins with ``place``: the file, or what follows its path.
+  No object, over 64 levels, a key twice or an integer of over 64 bits is a FileError, which begins with ``place``.
   """
   def unique(pairs: Iterable[tuple[str, object]]) -> dict:
     values = {}

@@ -13,10 +13,7 @@ Array = jax.Array
 
 
 class PreActivationBlock(nn.Module):
-  """A block applies norm, ReLU and a 3x3 convolution twice, and adds the result to its input.
-
-  If the shape changes, it adds the result to a 1x1 convolution of the activated input instead.
-  """
+  """Norm, ReLU and 3x3 convolution, twice, added to the input, or to a 1x1 convolution of it if the shape changes."""
 
   features: int
   stride: int
@@ -35,10 +32,7 @@ class PreActivationBlock(nn.Module):
 
 
 class PostActivationBlock(nn.Module):
-  """A block has two 3x3 convolutions with norms, and a ReLU between them and after the sum with its input.
-
-  If the shape changes, the shortcut is a 1x1 convolution with norm.
-  """
+  """Two 3x3 convolutions with norms, ReLU between and after the sum; a new shape has a 1x1 shortcut with norm."""
 
   features: int
   stride: int

@@ -119,10 +119,9 @@ def root(folder: pathlib.Path) -> pathlib.Path:
 
 
 def read(workdir: pathlib.Path) -> tuple[Manifest | None, str]:
-  """Returns the manifest in ``workdir``, or None and a phrase that says why there is none.
+  """Returns the manifest in ``workdir``, or None and a phrase that says why there is none, empty for a new directory.
 
-  The phrase is empty for a directory in which no predictions or results are. Every command writes a manifest before it
-  writes these, so a directory that holds them has lost its own.
+  Every command writes a manifest before predictions and results, so a directory that holds these has lost its own.
   """
   path, unknown = workdir / NAME, "so it is not known whether the files of this run are those that it wrote"
   if not os.path.lexists(path):

@@ -28,11 +28,7 @@ class MaskState(NamedTuple):
 
 @register(HEAD_STATES, "masked")
 def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
-  """Returns the state update of MaC-Cal (Ni et al., Eq. 12 and 13), which changes the probability to use a weight.
-
-  The fields of the head explain the options, and T is ``num_epochs``, those of the stage. It does not change after the
-  last epoch, with whose q predictions are made.
-  """
+  """MaC-Cal's update (Eq. 12 and 13) of the probability to use a weight; ``num_epochs``, T, is the stage's."""
   zero = jnp.zeros(())
 
   def init():

@@ -51,11 +51,7 @@ class FirstStage(NamedTuple):
     return any(self)
 
   def start(self, config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
-    """Returns the weights, for ``Stage.start``, with the heads of ``fresh`` if theirs do not fit.
-
-    With a run each seed gets the model of the same seed, the best one if the run kept it; the section ``model`` of the
-    config says which model a file holds. Weights that cannot be read or are of another backbone are a UserError.
-    """
+    """Returns each seed's weights, or the file's, for ``Stage.start``; heads of ``fresh`` if theirs do not fit."""
     del variables
     if self.weights:
       options = {key: value for key, value in config.model.items() if key not in _NOT_LAYERS}

@@ -22,10 +22,7 @@ def archived(name: str, dir: str) -> Pool | None:
 
 @register(SOURCES)
 def cifar10(dir: str) -> Pool:
-  """Loads CIFAR-10 from ``dir``: cifar10.npz, cifar-10-python.tar.gz, or else TensorFlow Datasets.
-
-  The order of the examples, and so the split of a seed, is that of the archive, or that of TensorFlow Datasets.
-  """
+  """Loads CIFAR-10 from ``dir``: cifar10.npz, cifar-10-python.tar.gz, or else TensorFlow Datasets, in their order."""
   return archived("cifar10", dir) or tfds.tfds("cifar10", dir)
 
 

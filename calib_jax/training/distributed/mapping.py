@@ -25,11 +25,7 @@ def over_seeds(step: Callable, num_seeds: int) -> Callable:
 
 def mapped(step: Callable, devices: Sequence[jax.Device], num_seeds: int, *, parallel: str = "pmap",
            **options) -> Callable:
-  """Maps ``step(state, batch, **options)`` over seeds and over ``devices``, which may belong to several processes.
-
-  The result is a function ``(state, batch)``. The batch has a leading axis of this process's devices and then one of
-  seeds; the state and all results are the same on all devices, with a leading axis of seeds.
-  """
+  """Maps ``step(state, batch, **options)`` over seeds and ``devices`` of any process; states are the same on all."""
   return _on_devices(over_seeds(functools.partial(step, **options), num_seeds), 2, devices, parallel)
 
 
