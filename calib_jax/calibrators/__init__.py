@@ -20,6 +20,7 @@ from calib_jax.calibrators.logistic import beta_calibration, platt, quadratic_sc
 from calib_jax.calibrators.logit_gap import smart
 from calib_jax.calibrators.meta import meta_calibration
 from calib_jax.calibrators.one_vs_rest import histogram_binning, isotonic
+from calib_jax.calibrators.records import record_calibration
 from calib_jax.calibrators.selection import Selection, caution, recommended, select
 from calib_jax.calibrators.shift import label_shift
 from calib_jax.calibrators.spline import spline_calibration
@@ -34,7 +35,7 @@ __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration
            "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling", "export",
            "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic",
            "label_shift", "load", "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt",
-           "quadratic_scaling", "recommended", "save", "select", "smart", "spline_calibration",
+           "quadratic_scaling", "recommended", "record_calibration", "save", "select", "smart", "spline_calibration",
            "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling",
            "venn_abers"]
 

@@ -49,6 +49,8 @@ class Calibrator:
     options: the factory's arguments by name.
     together: whether ``apply`` is a function of all rows together, as that of ``label_shift`` is. Otherwise an
       evaluation calibrates some rows at a time.
+    records: whether it calibrates records, as ``record_calibration`` does, whose two columns are of a wrong and of a
+      right answer.
   """
 
   fit: Callable[..., Any]
@@ -56,6 +58,7 @@ class Calibrator:
   name: str = ""
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   together: bool = False
+  records: bool = False
 
   def fitted(self, logits, labels, *, where=None, weights=None) -> "Fitted":
     """Fits, and returns a function of logits that holds its params.
@@ -98,7 +101,7 @@ class Calibrator:
     """Makes a pickle hold the name and the options, because functions within a factory cannot be pickled."""
     if self.name:
       return functools.partial(get, self.name, **self.options), ()
-    return Calibrator, (self.fit, self.apply, "", {}, self.together)
+    return Calibrator, (self.fit, self.apply, "", {}, self.together, self.records)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["calibrator"])

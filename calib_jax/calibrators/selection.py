@@ -129,7 +129,7 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   return Selection(name, candidates[name], candidates[name].fit(logits, labels), scores)
 
 
-def recommended(num_examples: int, num_classes: int) -> dict[str, Calibrator]:
+def recommended(num_examples: int, num_classes: int, *, records: bool = False) -> dict[str, Calibrator]:
   """Returns the calibrators that the measurements of docs/calibrators.md recommend, from the simplest on.
 
   Temperature scaling always, and beside it the first of structured matrix scaling (from 1,000 examples and 50 a class
@@ -138,6 +138,8 @@ def recommended(num_examples: int, num_classes: int) -> dict[str, Calibrator]:
   Args:
     num_examples: the number of examples to fit to.
     num_classes: their number of classes.
+    records: whether the examples are records, a confidence and whether the answer was right. Platt scaling is then
+      recommended for any number of them, by the measurements of docs/evaluation.md.
 
   Returns:
     The calibrators by their short names.
@@ -145,6 +147,8 @@ def recommended(num_examples: int, num_classes: int) -> dict[str, Calibrator]:
   >>> [list(recommended(n, 10)) for n in (100, 300, 1000)]
   [['TS'], ['TS', 'SVS'], ['TS', 'SMS']]
   """
+  if records:
+    return {"platt": get("record_calibration", base="platt")}
   short = {"structured_matrix_scaling": "SMS", "structured_vector_scaling": "SVS"}
   able = [name for name, (rows, rows_a_class, fewest, most) in MEASURED.items()
           if fewest <= num_classes <= most and num_examples >= max(rows, rows_a_class * num_classes)]

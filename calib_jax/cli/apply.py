@@ -49,12 +49,14 @@ def _applied(options: argparse.Namespace) -> None:
     shared.note(f"{options.predictions}{text}")
 
   with about(options.predictions), streaming.opened(options.predictions, say,
-                                                    at_once=fitted.calibrator.together) as source:
+                                                    at_once=fitted.calibrator.together,
+                                                    records=fitted.calibrator.records) as source:
     rows = calibrated(fitted, source, options, say)
     if (first := next(rows, None)) is None:
       raise FileError(" holds no rows.")
     number = streaming.write(out, source, itertools.chain([first], rows))
-  print(printable(f"{options.out} has the probabilities of {number:,} rows by {fitted.calibrator.name}."))
+  calibrator = fitted.calibrator.options["base"] if fitted.calibrator.records else fitted.calibrator
+  print(printable(f"{options.out} has the probabilities of {number:,} rows by {calibrator.name}."))
 
 
 def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace,
@@ -71,7 +73,7 @@ def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: ar
                                 options.logits and kind == source.kind, options.percent)
     except FileError as error:
       raise FileError(f", of the rows from {row:,} on{error}") from error
-    if not row and not options.percent:
+    if not row and not options.percent and not fitted.calibrator.records:
       kind = "logits" if probs is None else "probs"
     size = size or len(logits)
     padded = np.concatenate([logits, np.zeros((size - len(logits), logits.shape[1]), np.float32)])  # One program.

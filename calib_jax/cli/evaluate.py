@@ -59,7 +59,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     sets[name] = _read(path, name, options)[name]._replace(kind="out_of_distribution")
   _check_sets({"--fit": fit} if fit else {}, sets, options)
   if fit and not labelled:
-    labelled = calibrators.recommended(*fit.logits.shape)
+    labelled = calibrators.recommended(*fit.logits.shape, records=fit.records)
   out_of_fold = None
   if fit and not options.test:
     shared.note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
@@ -101,7 +101,7 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
               {f"{name} {i}": part for name, parts in sets.items() for i, part in enumerate(parts, 1)}, options)
   labelled = inputs.labelled(options.calibrators)
   if fit and not labelled:
-    labelled = calibrators.recommended(*fit[0].logits.shape)
+    labelled = calibrators.recommended(*fit[0].logits.shape, records=fit[0].records)
   members = evaluation.Model(sets, evaluation.fit(fit, labelled, cautions.append) if fit else {})
   pooled = ensembles.models(MEMBERS, members, fit)
   return shared.Inputs({MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, dict.fromkeys(cautions))
@@ -117,6 +117,9 @@ def _read(path: str, name: str, options: argparse.Namespace) -> dict[str, evalua
       shared.note(f"{path} has {len(labels)} labels: the first {MOST_LABELS} are also shown one by one.")
     return {name: pooled[1], **{f"{name}: {label}": part for label, part in labels[:MOST_LABELS]}}
   part = evaluation.load(path, **reading)
+  if options.task == "binary" and part.records:
+    raise UserError(f"{path} holds records, which have no classes: leave out --task=binary, or name the probability of "
+                    "class 1 prob and the classes label.")
   if options.task == "binary" and part.logits.shape[1] != 2:
     raise UserError(f"{path} has {part.logits.shape[1]} classes: --task=binary is for two.")
   return {name: part}
@@ -150,6 +153,8 @@ def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluati
   """
   parts = {**fit, **sets}
   inputs.check_num_classes(parts)
+  if options.ood and any(part.records for part in parts.values()):
+    raise UserError("--ood is for predictions of classes: records have no class, so leave it out.")
   for name, other in inputs.same_predictions(parts) if options.test else ():
     shared.note(f"warning: {name} and {other} hold the same predictions"
                 + ("; calibrators are judged on what they were fitted to" if other in fit and name in sets else "")

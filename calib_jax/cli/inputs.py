@@ -136,9 +136,12 @@ def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str,
 
 
 def check_num_classes(sets: Mapping[str, Predictions]) -> None:
-  """Raises a UserError unless all sets have the same number of classes."""
+  """Raises a UserError unless all sets have the same number of classes, or all are records."""
   names = list(sets)
   for name in names:
+    if sets[name].records != sets[names[0]].records:
+      kinds = ("records", "predictions of classes") if sets[name].records else ("predictions of classes", "records")
+      raise UserError(f"{name} holds {kinds[0]} and {names[0]} {kinds[1]}, which are not measured in the same way.")
     if sets[name].logits.shape[1] != sets[names[0]].logits.shape[1]:
       raise UserError(f"the predictions of {name} have {sets[name].logits.shape[1]} classes, those of {names[0]} "
                       f"{sets[names[0]].logits.shape[1]}.")

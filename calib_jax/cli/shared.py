@@ -15,6 +15,7 @@ from calib_jax import calibrators, evaluation
 from calib_jax._system import capacity, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_npz, write_text
+from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import Fitted, Model
@@ -78,6 +79,7 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
       raise UserError("--save_probs writes into the directory of --out: say which.")
     with progress.shown(note) if sys.stderr.isatty() else contextlib.nullcontext():
       inputs = read(options)
+      _check_columns(options.columns.split(","), inputs.models)
       largest = max(len(parts[0].labels) for model in inputs.models.values() for parts in model.sets.values())
       results = evaluation.judge(
         inputs.models, num_bins=options.num_bins, columns=options.columns.split(","),
@@ -85,6 +87,14 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
       write(options, results, inputs)
 
   return answered(judged, options.out)
+
+
+def _check_columns(names: Collection[str], models: Mapping[str, Model]) -> None:
+  """Raises a UserError for columns of classes where the predictions are records."""
+  of_classes = [name for name, (column, _) in zip(names, numbers_of(names), strict=True)
+                if isinstance(column.compute, ClasswiseError)]
+  if of_classes and any(part.records for model in models.values() for parts in model.sets.values() for part in parts):
+    raise UserError(f"records have no {of_classes[0]}, because they have no classes: leave it out of --columns.")
 
 
 def answered(action: Callable[[], None], out: str | None) -> int:
@@ -172,7 +182,10 @@ def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> Non
       probs = np.empty(predicted.part.logits.shape, np.float32)
       for rows, _, log_probs in predicted.chunks():
         probs[rows] = predicted.probs(rows, log_probs)
-      write_npz(out / "probs" / f"{stem(name)}_{stem(label)}.npz", probs=probs, labels=predicted.part.labels)
+      labels = predicted.part.labels
+      write_npz(out / "probs" / f"{stem(name)}_{stem(label)}.npz",
+                **({"confidence": probs[:, 1], "correct": labels} if predicted.part.records else
+                   {"probs": probs, "labels": labels}))
 
 
 def title(results: Results) -> str:

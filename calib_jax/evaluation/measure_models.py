@@ -97,7 +97,8 @@ def _evaluated(by_model: Mapping[str, Sequence[Predictions]], name: str, rows: M
   """Evaluates the rows of one set, of which ``by_model`` has the predictions of each model."""
   part = next(iter(by_model.values()))[0]
   num_groups = None if part.groups is None else len(np.unique(part.groups))
-  evaluated = EvaluatedSet(len(part.labels), part.logits.shape[1], max(map(len, by_model.values())), part.kind,
+  num_classes = 0 if part.records else part.logits.shape[1]
+  evaluated = EvaluatedSet(len(part.labels), num_classes, max(map(len, by_model.values())), part.kind,
                            num_groups)
   estimates, differences = {}, {}
   progress.at(f"computing the intervals of {name}")

@@ -49,6 +49,13 @@ def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> t
           jnp.argmax(probs, axis=-1).astype(jnp.int32), num_present(log_probs))
 
 
+def _of_records(probs: jax.Array, log_probs: jax.Array, correct: jax.Array) -> tuple[jax.Array, ...]:
+  """The values of records, whose columns are of a wrong and of a right answer."""
+  entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
+  brier = (probs[:, 1] - correct.astype(probs.dtype)) ** 2
+  return probs[:, 1], correct == 1, losses.cross_entropy(log_probs, correct), brier, entropy
+
+
 def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15,
                 num_redraws: int = CLASSWISE_REDRAWS, metrics_on_request: Collection[str] = ()) -> Values:
   """Computes the values of each example.
@@ -65,25 +72,28 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
   Raises:
     NotNumbers: if a prediction is NaN, whose class would be as good as any.
   """
-  columns, sums = [], []
+  columns, sums, are_records = [], [], Calibrated.of(parts[0]).part.records
+  types = (np.float32, bool, np.float32, np.float32, np.float32, *(() if are_records else (np.int32, np.int32)))
   for source in map(Calibrated.of, parts):
-    labels, summing = source.part.labels, class_errors.Summing(source, num_bins, num_redraws)
-    of_seed = [np.empty(len(labels), dtype)
-               for dtype in (np.float32, bool, np.float32, np.float32, np.float32, np.int32, np.int32)]
-    computed = compilation.sized(_per_example, source.part.logits.size)
+    labels = source.part.labels
+    summing = None if are_records else class_errors.Summing(source, num_bins, num_redraws)
+    of_seed = [np.empty(len(labels), dtype) for dtype in types]
+    computed = compilation.sized(_of_records if are_records else _per_example, source.part.logits.size)
     for rows, first, log_probs in source.chunks():
       probs = source.probs(rows, log_probs)
       for column, values in zip(of_seed, computed(probs, log_probs, labels[rows]), strict=True):
         column[rows] = values
-      summing.add(rows, first, probs, labels[rows])
+      if summing:
+        summing.add(rows, first, probs, labels[rows])
     if num_nan := int(np.isnan(of_seed[2]).sum()):
       raise NotNumbers(f"{num_nan:,} of {len(labels):,} predictions are not numbers")
     columns.append([*of_seed, labels])
-    sums.append(summing.sums())
-  *values, num_options, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
+    sums.append(summing.sums() if summing else {})
+  *values, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
+  predicted, num_options = (None, None) if are_records else values[5:]
   by_binning = {binning: [of_seed[binning] for of_seed in sums] for binning in sums[0]}
   removed = loss_parts.removed(parts) if not computed_by(LossPart).keys().isdisjoint(metrics_on_request) else None
-  return Values(*values, by_binning, Calibrated.of(parts[0]).part.groups, labels, num_options, removed)
+  return Values(*values[:5], predicted, by_binning, Calibrated.of(parts[0]).part.groups, labels, num_options, removed)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
@@ -121,8 +131,8 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
 
 def _range(column: Column, values: Values) -> tuple[float, float]:
   """The least and the largest value that a column can have."""
-  most = np.log(values.class_sums["equal_width"][0].gaps.shape[1]) if column.most is None else column.most
-  return column.least, most
+  num_classes = values.class_sums["equal_width"][0].gaps.shape[1] if values.class_sums else 2
+  return column.least, np.log(num_classes) if column.most is None else column.most
 
 
 def _of_population(column: Column, estimate: Estimate, values: Values) -> Estimate:
@@ -149,7 +159,7 @@ def _ordered(rows: Mapping[Hashable, Values], num_bins: int, block: np.ndarray |
 def _errors(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray | None, key: jax.Array,
             num_resamples: int) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
   """Estimates the calibration errors of each row, and those differences of every two rows that are compared."""
-  columns, classwise = computed_by(Error), computed_by(ClasswiseError)
+  columns, classwise = computed_by(Error), computed_by(ClasswiseError)  # Records have no classes.
   # Those of the most resamples come first.
   errors = {name: (column.compute.function, num_resamples // (FEWER if is_slow else 1)) for is_slow in (False, True)
             for name, column in columns.items()
@@ -158,7 +168,7 @@ def _errors(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray
   assessed = resamples.assess(errors, arrays, key=key, groups=next(iter(rows.values())).groups, block=block)
   resampled = {(row, name): error for row, by_name in assessed.items() for name, error in by_name.items()}
   for row, values in rows.items():
-    for name, column in classwise.items():
+    for name, column in classwise.items() if values.class_sums else ():
       resampled[row, name] = class_errors.resampled(values.class_sums[column.compute.binning], num_resamples)
   rules = {(row, name): COLUMNS[name].bias for row, name in resampled}
   estimates = {row: {} for row in rows}

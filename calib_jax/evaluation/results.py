@@ -102,16 +102,17 @@ class Values:
   """The values of each example that metrics need; S is the number of seeds.
 
   Attributes:
-    confidence: float32 ``[N, S]``, the probability of the predicted class.
+    confidence: float32 ``[N, S]``, the probability of the predicted class; of records their confidence.
     correct: bool ``[N, S]``.
     nll: float32 ``[N, S]``.
     brier: float32 ``[N, S]``.
     entropy: float32 ``[N, S]``.
-    predicted: int32 ``[N, S]``.
-    class_sums: the sums of each class, one element a seed, by the kind of the bins.
+    predicted: int32 ``[N, S]``; None of records, which have no classes.
+    class_sums: the sums of each class, one element a seed, by the kind of the bins; none of records.
     groups: int32 ``[N]``, equal for examples that belong together, or None.
     labels: int32 ``[N, S]``.
-    num_options: int32 ``[N, S]``, the number of classes that an example has: those whose logits are not masked.
+    num_options: int32 ``[N, S]``, the number of classes that an example has: those whose logits are not masked; None
+      of records.
     removed: float32 ``[N, S, 3]``, what ``metrics.decomposition.of_examples`` returns of the NLL, or None.
   """
 
@@ -120,7 +121,7 @@ class Values:
   nll: np.ndarray
   brier: np.ndarray
   entropy: np.ndarray
-  predicted: np.ndarray
+  predicted: np.ndarray | None
   class_sums: Mapping[str, Sequence[ClassSums]]
   groups: np.ndarray | None = None
   labels: np.ndarray | None = None
@@ -170,7 +171,7 @@ class EvaluatedSet:
 
   Attributes:
     num_examples: N.
-    num_classes: K.
+    num_classes: K; 0 of records, which have no classes.
     num_seeds: the largest number of seeds of a model.
     kind: how the examples relate to the training data, one of ``KINDS``.
     num_groups: the number of groups of examples that depend on each other; None if every example is on its own.

@@ -22,12 +22,12 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
     fold = stratified_folds(part.labels, num_folds, part.groups)
   except ValueError as error:
     raise UserError(str(error)) from None
-  params = {label: [] for label in labelled}
+  of_folds = []
   for k in range(num_folds):
     others = part._replace(logits=part.logits[fold != k], labels=part.labels[fold != k], probs=None,
                            groups=None if part.groups is None else part.groups[fold != k])
-    for label, (_, of_fold) in fit([others], labelled, lambda caution: None).items():
-      params[label] += of_fold
+    of_folds.append(fit([others], labelled, lambda caution: None))
   return {UNCALIBRATED: [Calibrated.of(part)]} | {
-    label: [Calibrated(part, jax.jit(calibrator.apply), params[label], fold).at_once_if(calibrator.together)]
-    for label, calibrator in labelled.items()}
+    label: [Calibrated(part, jax.jit(calibrator.apply), [of_fold[label][1][0] for of_fold in of_folds],
+                       fold).at_once_if(calibrator.together)]
+    for label, (calibrator, _) in of_folds[0].items()}

@@ -53,12 +53,14 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
 
   Args:
     validation: the predictions to fit to, one element a seed.
-    labelled: the calibrators by label.
+    labelled: the calibrators by label; to records each is fitted as ``calibrators.record_calibration`` does.
     say: is called with a sentence for each calibrator that is known to hurt on so few examples.
 
   Returns:
     The calibrators by label, each with its fitted params of every seed.
   """
+  if validation[0].records:
+    labelled = {label: calibrators.record_calibration(calibrator) for label, calibrator in labelled.items()}
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
       say(printable(f"caution: {label}: {sentence}"))

@@ -14,6 +14,9 @@ PROBS = ("probs", "probabilities", "probability", "y_prob", "y_proba", "prob", "
 EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
 OUTPUTS = (*LOGITS, *PROBS, *EITHER)
 LABELS = ("labels", "label", "label_ids", "targets", "target", "y_true", "y")
+# Of records, which are read where there are no outputs of OUTPUTS: how likely an answer is right, and whether it was.
+CONFIDENCES = ("confidence", "score")
+CORRECT = ("correct", "is_correct")
 CLASSES = ("classes", "class_names")
 NAMES = ("class_name", "label_name")  # A column of tables that has the name of each row's label.
 WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")  # Evaluation does not use them, and says so.
@@ -23,7 +26,7 @@ NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 class Header(NamedTuple):
   """What the columns of a table are."""
 
-  kind: str  # What the outputs are called, one of ``OUTPUTS``.
+  kind: str  # What the outputs are called, one of ``OUTPUTS`` or ``CONFIDENCES``.
   outputs: list[str]  # The columns of outputs, in the order of the classes.
   labels: list[str]  # The columns of labels; in a multi-label table one a class, in the order of the classes.
   # The names of the classes, or of the positive one if there is one column; None if the columns are numbered from 0,
@@ -80,13 +83,21 @@ def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[
   if not by_kind and labels and len(numbers) > 1:
     by_kind = {"scores": {str(int(name)): name for name in numbers}}
     say(f": its columns {short(numbers[0])} to {short(numbers[-1])} are taken for the scores of these classes.")
-  if not labels or not by_kind:
+  confidences, corrects = record_names(names, extra)
+  is_record = bool(confidences and corrects) and not (labels and by_kind)
+  if confidences and corrects and not is_record:
+    say_not_records(by_kind, confidences[0], corrects[0], say)
+  if not is_record and (not labels or not by_kind):
     raise FileError(f" must have a header with a column label (or {', '.join(LABELS[2:])}), and columns of "
                     "scores such as logit_0 or prob_cat, one for every class; its columns are "
-                    f"{listed(names)}.")
-  for name in (*labels, *extra):
+                    f"{listed(names)}. Records have the columns confidence and correct.")
+  for name in (*(confidences + corrects if is_record else labels), *extra):
     if names.count(name) > 1:
       raise FileError(f" has {names.count(name)} columns called {short(name)}: delete all but one.")
+  if is_record:
+    say_records(confidences, corrects, say)
+    say_weights((name for name in names if name not in extra), say)
+    return Header(confidences[0].lower(), confidences[:1], corrects)
   kind, *others = (name for name in OUTPUTS if name in by_kind)
   say_others(kind, others, say)
   say_weights((name for name in names if name not in extra), say)
@@ -126,6 +137,31 @@ def _column(name: str, aliases: Collection[str]) -> tuple[str, str] | None:
   aliases = "|".join(sorted(aliases, key=len, reverse=True))
   match = re.fullmatch(rf"({aliases})(?:|[_ .:\[-](.*?)\]?|(\d+))", name.strip(), re.IGNORECASE | re.ASCII)
   return (match[1].lower(), match[2] or match[3] or "") if match else None
+
+
+def record_names(names: Iterable[str], extra: Collection[str] = ()) -> tuple[list[str], list[str]]:
+  """Returns the names of confidences and of whether answers were right, each in the order of its aliases."""
+  own = [name for name in names if name not in extra]
+  return tuple(sorted((name for name in own if name.lower() in aliases), key=lambda name: aliases.index(name.lower()))
+               for aliases in (CONFIDENCES, CORRECT))
+
+
+def say_records(confidences: Sequence[str], corrects: Sequence[str], say: Callable[[str], None]) -> None:
+  """Says that a file is read as records; a name of the confidence that occurs twice is a FileError."""
+  if len({name.lower() for name in confidences}) < len(confidences):
+    raise FileError(f" holds {' and '.join(confidences)}, and only one of them can be meant: delete the other.")
+  say_others(confidences[0], confidences[1:], say)
+  say(f": its rows are read as records, {confidences[0]} as the probability that an answer is right"
+      f"{f' and {corrects[0]} as whether it was' if corrects else ''}.")
+
+
+def say_not_records(kinds: Iterable[str], confidence: str, correct: str, say: Callable[[str], None]) -> None:
+  """Says that outputs of classes are read in place of records; a FileError where either may be meant."""
+  kind = next((kind for kind in (*LOGITS, *PROBS) if kind in kinds), None)
+  if kind is None:
+    raise FileError(f" can be read as records, by {confidence} and {correct}, and as {next(iter(kinds))} of classes "
+                    "with labels: leave out the columns that are not meant.")
+  say(f": its {kind} and labels are used, and {confidence} and {correct} are not.")
 
 
 def say_others(name: str, others: Collection[str], say: Callable[[str], None]) -> None:

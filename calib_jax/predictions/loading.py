@@ -19,7 +19,8 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, per
 
   Args:
     path: an ``.npz``, a pair ``LOGITS.npy,LABELS.npy``, a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` with labels,
-      and logits or probs; ``headers`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one
+      and logits or probs, or with records, a ``confidence`` in [0, 1] and whether an answer was ``correct``;
+      ``headers`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one
       column ``[N]`` of a binary problem: the probability or log-odds of class 1, the positive one. With more axes, such
       as ``[B, T, K]`` of tokens or ``[B, H, W, K]`` of pixels, they are flattened, and the rows of each sequence or
       image are one group unless ``groups`` names others. Labels are whole numbers, bools, one-hot, or strings where
@@ -40,19 +41,22 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, per
   """
   with _reading(path, say) as note:
     arrays = reading.arrays(path, [groups] if groups else [], note, ignore_label=ignore_label)
-    name = reading.one_of(arrays, headers.OUTPUTS)
-    outputs = arrays[name]
+    name, label = reading.outputs_and_labels(arrays)
+    outputs, labels, are_records = arrays[name], arrays[label], name in headers.CONFIDENCES
+    if are_records:
+      _check_records(arrays, name, label)
     logits, probs = as_logits(name, outputs, note, logits, percent)
-    (count, num_classes), classes, kind = logits.shape, reading.one_of(arrays, headers.CLASSES), _kind(arrays)
-    labels = arrays[reading.one_of(arrays, headers.LABELS)]
+    (count, num_classes), kind = logits.shape, _kind(arrays)
+    classes = None if are_records else reading.one_of(arrays, headers.CLASSES)
     classes = _classes(classes, arrays[classes], num_classes, labels) if classes else None
     labels = _labels(labels, count, num_classes, classes)
     if probs is None and kind != "out_of_distribution":
       check_labels(logits, labels)
-    if outputs.size == len(outputs):
+    if outputs.size == len(outputs) and not are_records:
       note(f": its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
     return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes,
-                       _groups(arrays, groups, count), _train_counts(arrays.get("train_counts"), num_classes), probs)
+                       _groups(arrays, groups, count), _train_counts(arrays.get("train_counts"), num_classes), probs,
+                       records=are_records)
 
 
 def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = False, percent: bool = False,
@@ -76,8 +80,8 @@ def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = Fal
   """
   with _reading(path, say) as note:
     arrays = reading.arrays(path, [groups] if groups else [], note, multilabel=True)
-    name = reading.one_of(arrays, headers.OUTPUTS)
-    outputs, labels = arrays[name], arrays[reading.one_of(arrays, headers.LABELS)]
+    name, label = reading.outputs_and_labels(arrays)
+    outputs, labels = arrays[name], arrays[label]
     if outputs.ndim != 2 or labels.shape != outputs.shape or labels.dtype.kind not in "biuf" or not (
         np.isin(labels, (0, 1)).all()):
       raise FileError(f": multi-label predictions have {name} [N, L] and labels [N, L] of 0 and 1: got "
@@ -102,6 +106,21 @@ def _reading(path: str | os.PathLike, say: Callable[[str], None]) -> Iterator[Ca
   """Adds the path of a file to errors that are raised within, and to the sentences of the function that it yields."""
   with about(path):
     yield lambda text: say(f"{path}{text}")
+
+
+def _check_records(arrays: Mapping[str, np.ndarray], name: str, label: str) -> None:
+  """Raises a FileError unless each record has one confidence, and is either right or wrong."""
+  confidence, correct = arrays[name], arrays[label]
+  if confidence.size != len(confidence) or correct.size != len(confidence):
+    raise FileError(f": records have one {name} and one {label} in each row: their shapes are "
+                    f"{short(confidence.shape)} and {short(correct.shape)}.")
+  is_binary = np.isin(correct, (0, 1) if correct.dtype.kind in "biuf" else ("0", "1", "0.0", "1.0"))
+  if not is_binary.all():
+    row = int(is_binary.ravel().argmin())
+    raise FileError(f": {label} must be 0 or 1, or false or true: that of row {row}, counted from 0, is "
+                    f"{short(correct.ravel()[row].item())}.")
+  if (kind := _kind(arrays)) == "out_of_distribution":
+    raise FileError(f": its kind is {kind}, which records cannot be: no class is predicted.")
 
 
 def _kind(arrays: Mapping[str, np.ndarray]) -> str:

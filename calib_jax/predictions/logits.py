@@ -42,7 +42,8 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
   Outputs of another shape or type, that are NaN or +inf, or -inf in all classes of a row, that are probabilities by
   name and not by value, or percentages and nobody says so, are a FileError.
   """
-  if are_logits and (percent or name in headers.PROBS):
+  is_named_probs = name in headers.PROBS or name in headers.CONFIDENCES
+  if are_logits and (percent or is_named_probs):
     raise FileError(f": its {name} are {'percentages by --percent' if percent else 'probabilities by their name'}"
                     ": leave out --logits, or call them logits.")
   if outputs.ndim not in (1, 2) or not is_float(outputs.dtype) or outputs.size == 0:
@@ -57,7 +58,7 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
                     f"{short(outputs[summary.first_bad].tolist())}.")
   in_range = summary.low >= 0 and summary.high <= unit
   distributions = in_range if binary else sums_to(unit, outputs, summary)
-  are_probs = percent or name in headers.PROBS or (
+  are_probs = percent or is_named_probs or (
     distributions and not are_logits and (name in headers.EITHER or not binary))
   if not (distributions or are_logits or binary) and sums_to(100, outputs, summary):
     raise FileError(f": its {name} are percentages, because each row sums to 100: add --percent "
@@ -65,7 +66,7 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
   if name in headers.EITHER and not are_logits and not percent:
     say(f": its {name} are taken for {'probabilities' if are_probs else 'logits'}, because "
         + (("they are in [0, 1]." if binary else "each row sums to 1.") if are_probs else "they are no probabilities."))
-  elif are_probs and not percent and name not in headers.PROBS:
+  elif are_probs and not percent and not is_named_probs:
     say(f": its {name} are probabilities (each row sums to 1), so their logarithms are used.")
   if not are_probs:
     if binary or outputs.dtype != np.float32:

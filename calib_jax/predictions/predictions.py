@@ -26,6 +26,8 @@ class Predictions(NamedTuple):
     probs: floats ``[N, K]``, the probabilities of the file, from which the logits come; None if logits were. Who
       replaces the logits must replace them too.
     spread: ``[N]``, how much the members of an ensemble disagree; None of a single model.
+    records: whether rows are records, a confidence that an answer is right and whether it was. There are no classes
+      then: the columns of ``logits`` and ``probs`` are of a wrong and of a right answer, and labels are 1 if right.
   """
 
   logits: np.ndarray
@@ -37,6 +39,7 @@ class Predictions(NamedTuple):
   train_counts: np.ndarray | None = None
   probs: np.ndarray | None = None
   spread: np.ndarray | None = None
+  records: bool = False
 
 
 def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[int, int] | None:

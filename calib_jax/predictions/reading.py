@@ -14,6 +14,8 @@ from calib_jax._system.files import check_regular, conversion, opened_npz, read_
 from calib_jax.predictions import parquet_files, text_files
 from calib_jax.predictions.headers import (
   CLASSES,
+  CONFIDENCES,
+  CORRECT,
   LABELS,
   LOGITS,
   NAMES,
@@ -21,7 +23,10 @@ from calib_jax.predictions.headers import (
   PROBS,
   Table,
   listed,
+  record_names,
+  say_not_records,
   say_others,
+  say_records,
   say_weights,
 )
 from calib_jax.predictions.masks import ignoring, without_ignored
@@ -80,7 +85,7 @@ def _rows(arrays: dict[str, np.ndarray], say: Callable[[str], None], ignore_labe
 
   Labels that are whole numbers become integers, unless they are ``names`` of classes.
   """
-  name, label = one_of(arrays, OUTPUTS), one_of(arrays, LABELS)
+  name, label = outputs_and_labels(arrays)
   labels, shape = arrays[label], arrays[name].shape
   per_row = [key for key in (name, label, "features", *NAMES, *extra) if key in arrays]
   if len(shape) > 2:
@@ -146,15 +151,22 @@ def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
       raise FileError(" is a pickle of PyTorch, which is not read because it could run code. "
                       + conversion(path, "torch", "torch.load({!r})"))
     outputs = [name for name in OUTPUTS if name in names]
-    if not outputs or not set(LABELS) & set(names):
+    has_classes, (confidences, corrects) = bool(outputs and set(LABELS) & set(names)), record_names(names, extra)
+    if not has_classes and not (confidences and corrects):
       raise FileError(f" must hold labels, and logits or probs; it holds {listed(names)}: name them so, as in "
-                      "numpy.savez(path, logits=logits, labels=labels).")
+                      "numpy.savez(path, logits=logits, labels=labels), or of records confidence and correct.")
+    if has_classes and confidences and corrects:
+      say_not_records(outputs, confidences[0], corrects[0], say)
     for name in names:
-      if name not in OUTPUTS and name.lower() in outputs:
+      if has_classes and name not in OUTPUTS and name.lower() in outputs:
         raise FileError(f" holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
-    say_others(outputs[0], outputs[1:], say)
+    if has_classes:
+      say_others(outputs[0], outputs[1:], say)
+    else:
+      say_records(confidences, corrects, say)
+      outputs = confidences[:1]
     say_weights((name for name in names if name not in extra), say)
-    labels = [name for name in names if name.lower() in LABELS and name not in extra]
+    labels = [name for name in names if name.lower() in LABELS and name not in extra] if has_classes else corrects
     classes = [name for name in names if name in CLASSES and name not in extra]
     wanted = [outputs[0], *labels, *classes, "kind", "features", "train_counts", *extra]
     claimed = archive.headers(wanted)
@@ -168,7 +180,9 @@ def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], N
         raise FileError(f": {name} of shape {short(shape)} does not fit {outputs[0]} of shape "
                         f"{short(shapes[outputs[0]])}.")
     read = archive.read(claimed)
-  for several, aliases in ((labels, LABELS), (classes, CLASSES)):
+  if not has_classes:
+    read[confidences[0].lower()] = read.pop(confidences[0])
+  for several, aliases in ((labels, LABELS if has_classes else CORRECT), (classes, CLASSES)):
     _drop_all_but_one(read, several, aliases)
   return read
 
@@ -184,6 +198,12 @@ def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], alias
     read[next(alias for alias in aliases if alias in map(str.lower, names))] = values[0]
 
 
+def outputs_and_labels(arrays: Mapping[str, np.ndarray]) -> tuple[str, str]:
+  """Returns the names of the outputs and the labels, of records those of the confidence and of what is correct."""
+  name = one_of(arrays, OUTPUTS)
+  return (name, one_of(arrays, LABELS)) if name else (one_of(arrays, CONFIDENCES), one_of(arrays, CORRECT))
+
+
 def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | None:
   """Returns the first of ``aliases`` that ``arrays`` has, or None."""
   return next((name for name in aliases if name in arrays), None)
@@ -192,18 +212,18 @@ def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | 
 def _joined(table: Table, say: Callable[[str], None], ignore_label: int | None) -> dict[str, np.ndarray]:
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
   header, outputs, labels, others = table
-  classes = header.classes
+  classes, aliases = header.classes, CORRECT if header.kind in CONFIDENCES else LABELS
   if outputs.dtype.kind in "iu":
     outputs = outputs.astype(np.float64)
   names = () if header.from_1 else classes or ()
   labels = {name: _numbers(values, names) for name, values in labels.items()}
-  if header.labels[0].lower() not in LABELS:  # One column a class.
+  if header.labels[0].lower() not in aliases:  # One column a class.
     return {header.kind: outputs} | others | {LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
       {"classes": np.array(classes)} if classes else {})
-  _drop_all_but_one(labels, list(labels), LABELS)
+  _drop_all_but_one(labels, list(labels), aliases)
   read = _rows({header.kind: outputs} | labels | others, say, ignore_label,
                [name for name in others if name not in NAMES], names)
-  name = one_of(read, LABELS)
+  name = one_of(read, aliases)
   values, outputs = read[name], read[header.kind]
   if header.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):
     first, last = header.outputs[0], header.outputs[-1]
@@ -216,7 +236,7 @@ def _joined(table: Table, say: Callable[[str], None], ignore_label: int | None) 
   if classes and len(classes) == 1:
     classes = _with_other(classes[0], values)
   names = [read.pop(name) for name in NAMES if name in read]
-  if names and not classes:
+  if names and not classes and aliases is LABELS:
     classes = _by_row(values, names[0], max(2, *outputs.shape[1:]))
   return read | ({"classes": np.array(classes)} if classes else {})
 

@@ -19,13 +19,16 @@ from calib_jax._system.files import Archive, opened_npz
 from calib_jax._system.json_objects import parse_json
 from calib_jax.predictions.headers import (
   CLASSES,
+  CONFIDENCES,
   LABELS,
   OUTPUTS,
   WEIGHTS,
   Header,
   listed,
   read_header,
+  record_names,
   say_others,
+  say_records,
 )
 from calib_jax.predictions.text_files import SEPARATORS, fields, lines_of
 
@@ -45,7 +48,7 @@ class Source(NamedTuple):
   """A file of predictions that is open.
 
   Attributes:
-    kind: what its outputs are called, one of ``headers.OUTPUTS``.
+    kind: what its outputs are called, one of ``headers.OUTPUTS``, or of ``headers.CONFIDENCES`` for records.
     classes: the names of the classes, or of the positive one of a single column; None if it does not name them.
     rows: its rows, in order, some at a time.
     whole: arrays that are not by row, by name, such as ``classes``; only an ``.npz`` has them.
@@ -58,10 +61,12 @@ class Source(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike, say: Callable[[str], None], *, at_once: bool = False) -> Iterator[Source]:
+def opened(path: str | os.PathLike, say: Callable[[str], None], *, at_once: bool = False, records: bool = False
+           ) -> Iterator[Source]:
   """Opens a file of predictions, with or without labels; ``say`` is called with a sentence for each choice.
 
-  ``at_once`` gives all its rows at one time. What cannot be read is a FileError, whose text follows the path.
+  ``at_once`` gives all its rows at one time, and ``records`` says that these are records, with a confidence. What
+  cannot be read is a FileError, whose text follows the path.
   """
   most = 2**31 - 1 if at_once else 0
   suffix = pathlib.Path(path).suffix.lower()
@@ -69,28 +74,43 @@ def opened(path: str | os.PathLike, say: Callable[[str], None], *, at_once: bool
     raise FileError(f": files of this ending are not read some rows at a time, but {', '.join(SUFFIXES)} are.")
   if suffix == ".npz":
     with opened_npz(path) as archive:
-      yield _npz(archive, say, most)
+      yield _npz(archive, say, most, records)
   else:
-    yield {".jsonl": _json_lines, ".parquet": _parquet, ".pq": _parquet}.get(suffix, _csv)(path, say, most)
+    yield {".jsonl": _json_lines, ".parquet": _parquet, ".pq": _parquet}.get(suffix, _csv)(path, say, most, records)
 
 
-def _header(names: list[str], lists: list[str], say: Callable[[str], None]) -> Header:
+def _header(names: list[str], lists: list[str], say: Callable[[str], None], records: bool) -> Header:
   """Finds the columns of outputs; there need not be any labels, and weights come along as other columns do."""
+  if records:
+    confidence = _confidence(names, say)
+    return Header(confidence.lower(), [confidence], [])
   dummy = [] if any(name.lower() in LABELS for name in names) else [LABELS[0]]
-  return read_header([*names, *dummy], lists, [name for name in names if name.lower() in WEIGHTS], say)
+  header = read_header([*names, *dummy], lists, [name for name in names if name.lower() in WEIGHTS], say)
+  if header.kind in CONFIDENCES:
+    raise FileError(" holds records, and the calibrator was fitted to predictions of classes.")
+  return header
+
+
+def _confidence(names: list[str], say: Callable[[str], None]) -> str:
+  """Finds the confidence of records, and says which it is."""
+  confidences, _ = record_names(names)
+  if not confidences:
+    raise FileError(f" must have a confidence, because the calibrator was fitted to records; it holds {listed(names)}.")
+  say_records(confidences, [], say)
+  return confidences[0]
 
 
 def _at_a_time(num_columns: int) -> int:
   return max(1, min(ROWS, NUMBERS // max(num_columns, 1)))
 
 
-def _csv(path: str | os.PathLike, say: Callable[[str], None], most: int) -> Source:
+def _csv(path: str | os.PathLike, say: Callable[[str], None], most: int, records: bool) -> Source:
   reader = csv.reader(lines_of(path), delimiter=SEPARATORS[pathlib.Path(path).suffix.lower()], strict=True)
   try:
     names = [name.strip() for name in next(reader, [])]
   except (ValueError, csv.Error, OSError) as error:
     raise FileError(f" cannot be read as CSV ({error}).") from error
-  header = _header(names, [], say)
+  header = _header(names, [], say, records)
   places = [names.index(name) for name in header.outputs]
   others = {name: i for i, name in enumerate(names) if i not in places}
 
@@ -108,13 +128,13 @@ def _csv(path: str | os.PathLike, say: Callable[[str], None], most: int) -> Sour
   return Source(header.kind, header.classes, rows())
 
 
-def _json_lines(path: str | os.PathLike, say: Callable[[str], None], most: int) -> Source:
+def _json_lines(path: str | os.PathLike, say: Callable[[str], None], most: int, records: bool) -> Source:
   lines = ((number, line) for number, line in enumerate(lines_of(path), 1) if line.strip())
   first = next(lines, None)
   if first is None:
     raise FileError(" cannot be read as JSON lines (it has no rows).")
   row = parse_json(first[1], f": line {first[0]:,}")
-  header = _header(list(row), [name for name, value in row.items() if isinstance(value, list)], say)
+  header = _header(list(row), [name for name, value in row.items() if isinstance(value, list)], say, records)
   size = len(row[header.outputs[0]]) if isinstance(row[header.outputs[0]], list) else len(header.outputs)
 
   def rows():
@@ -132,11 +152,11 @@ def _json_lines(path: str | os.PathLike, say: Callable[[str], None], most: int) 
   return Source(header.kind, header.classes, rows())
 
 
-def _parquet(path: str | os.PathLike, say: Callable[[str], None], most: int) -> Source:
+def _parquet(path: str | os.PathLike, say: Callable[[str], None], most: int, records: bool) -> Source:
   from calib_jax.predictions.parquet_files import stream
 
   names, lists, batches = stream(path)
-  header = _header(names, lists, say)
+  header = _header(names, lists, say, records)
 
   def rows():
     for columns in batches(most or _at_a_time(len(header.outputs))):
@@ -146,9 +166,9 @@ def _parquet(path: str | os.PathLike, say: Callable[[str], None], most: int) -> 
   return Source(header.kind, header.classes, rows())
 
 
-def _npz(archive: Archive, say: Callable[[str], None], most: int) -> Source:
+def _npz(archive: Archive, say: Callable[[str], None], most: int, records: bool) -> Source:
   names = list(archive.members)
-  kinds = [name for name in OUTPUTS if name in names]
+  kinds = [_confidence(names, say)] if records else [name for name in OUTPUTS if name in names]
   if not kinds:
     raise FileError(f" must hold logits or probs; it holds {listed(names)}.")
   say_others(kinds[0], kinds[1:], say)
@@ -161,7 +181,7 @@ def _npz(archive: Archive, say: Callable[[str], None], most: int) -> Source:
   rows = (Rows(outputs[start:start + step], {name: x[start:start + step] for name, x in by_row.items()})
           for start in range(0, len(outputs), step))
   classes = next((list(map(str, read[name].ravel())) for name in CLASSES if name in read), None)
-  return Source(kinds[0], classes, rows, {name: x for name, x in read.items() if name not in by_row})
+  return Source(kinds[0].lower(), classes, rows, {name: x for name, x in read.items() if name not in by_row})
 
 
 def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
@@ -169,7 +189,7 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
 
   A text file or Parquet has a column such as ``prob_cat`` for each class of ``source``, numbered from 0 if it names
   none; JSON lines and ``.npz`` have ``probs``, and an ``.npz`` what of ``source`` is not by row. A single column is
-  that of the positive class, 1. The file appears only once it is complete.
+  that of the positive class, 1, or of records their ``confidence``. The file appears only once it is complete.
   """
   partial = path.with_suffix(path.suffix + ".tmp")
   writers = {".jsonl": _write_json_lines, ".parquet": _write_parquet, ".pq": _write_parquet, ".npz": _write_npz}
@@ -183,8 +203,15 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
 
 def _columns(source: Source, num_columns: int) -> list[str]:
   """Returns the names of the columns of probabilities."""
+  if source.kind in CONFIDENCES:
+    return [CONFIDENCES[0]]
   names = source.classes[-num_columns:] if source.classes else [1] if num_columns == 1 else range(num_columns)
   return [f"prob_{name}" for name in names]
+
+
+def _key(source: Source) -> str:
+  """Returns what the probabilities are called where they are one array or key."""
+  return CONFIDENCES[0] if source.kind in CONFIDENCES else "probs"
 
 
 def _write_csv(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
@@ -208,7 +235,7 @@ def _write_json_lines(path: pathlib.Path, source: Source, rows: Iterator[tuple[n
       for i, row in enumerate(probs.tolist()):
         values = {name: x[i].item() if isinstance(x, np.ndarray) and x.ndim == 1 else
                   x[i].tolist() if isinstance(x, np.ndarray) else x[i] for name, x in others.items()}
-        file.write(json.dumps(values | {"probs": row if len(row) > 1 else row[0]}) + "\n")
+        file.write(json.dumps(values | {_key(source): row if len(row) > 1 else row[0]}) + "\n")
       number += len(probs)
   return number
 
@@ -245,7 +272,7 @@ def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
     if source.classes and shape != (1,) and not set(CLASSES) & arrays.keys():
       arrays["classes"] = np.array(source.classes)
     with zipfile.ZipFile(path, "w") as archive:
-      for name, array in {**arrays, "probs": None}.items():
+      for name, array in {**arrays, _key(source): None}.items():
         with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
           if array is not None:
             np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)

@@ -142,6 +142,8 @@ def class_gaps_plot(gaps: Mapping[str, ClassGaps], names: Sequence[str], *, most
 
 def _classes(shown: Shown) -> Axes | None:
   num_classes = shown.results.first[1].num_classes
+  if not num_classes:  # Records.
+    return None
   gaps = {name: class_gaps(row.values, num_classes) for name, row in list(shown.rows.items())[:2]}
   if not np.isfinite(next(iter(gaps.values())).error).any():
     return None

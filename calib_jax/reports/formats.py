@@ -43,7 +43,7 @@ def note(results: Results) -> str:
   of_size: dict[tuple[int, int], list[str]] = {}
   for name, evaluated in results.sets.items():
     of_size.setdefault((evaluated.num_examples, evaluated.num_classes), []).append(name)
-  sizes = "; ".join(f"{listed(names)}: N = {count:,}, K = {num_classes:,}"
+  sizes = "; ".join(f"{listed(names)}: N = {count:,}, {f'K = {num_classes:,}' if num_classes else 'records'}"
                     for (count, num_classes), names in of_size.items())
   selections = results.sections.get("selection", {})
   chosen = "".join(f" {automatic.AUTO} chose {automatic.phrase([selection.chosen for selection in of_seeds])}"

@@ -138,6 +138,16 @@ def is_wide(excess: Interval, num_units: int) -> bool:
   return (excess.high - excess.low) / 2 > WIDE or 3 / num_units > WIDE
 
 
+def ranking(before: Row, after: Row) -> str:
+  """Returns what became of the order of the confidences: "changes", "stays but for ties" or "stays"."""
+  pairs = list(zip(before.values.confidence.T, after.values.confidence.T, strict=True))
+  in_order = [new[np.lexsort((new, old))] for old, new in pairs]
+  if any((np.maximum.accumulate(new) - new).max() > 1e-6 for new in in_order):  # Less is rounding.
+    return "changes"
+  ties = any(len(np.unique(new)) < len(np.unique(old)) for old, new in pairs)
+  return "stays but for ties" if ties else "stays"
+
+
 def least_gain(row: Row, num_classes: int) -> float:
   """Returns how much of the log loss in nats the miscalibration that is shown allows to remove, at least.
 
@@ -148,7 +158,7 @@ def least_gain(row: Row, num_classes: int) -> float:
   excess, error = excess_of(row), row.estimates["ece"]
   gaps = [max(excess.low, -excess.high), corrected(Interval(error.estimate, error.low, error.high), TESTS).low]
   gains = [2 * max(gap, 0.0) ** 2 for gap in gaps]
-  if row.values is not None:
+  if row.values is not None and num_classes:
     of_class = class_gaps(row.values, num_classes)
     certain = np.maximum(abs(of_class.gap) - _class_quantile(of_class) * of_class.error, 0)
     is_judged = of_class.count >= FEWEST

@@ -186,7 +186,7 @@ def is_at_bound(results: Results, model: str, label: str) -> bool:
 def class_names(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
   """Returns the classes that have a gap that is not chance, or ""."""
   values = evaluated.rows[row].values
-  if values is None:
+  if values is None or not evaluated.num_classes:
     return ""
   gaps = class_gaps(values, evaluated.num_classes)
   classes = sorted(decisions.miscalibrated_classes(gaps), key=lambda k: -abs(gaps.gap[k]))

@@ -125,7 +125,9 @@ def _use(results: Results, model: str, label: str, number: int) -> Recommendatio
   nll, accuracy = ([evaluated.rows[row].estimates[name].value for row in (before, after)]
                    for name in ("nll", "accuracy"))
   change = decisions.difference(evaluated, "accuracy", after, before)
-  if change.low == change.high == 0:
+  if not evaluated.num_classes:
+    ending = f"and the ranking {decisions.ranking(evaluated.rows[before], evaluated.rows[after])}"
+  elif change.low == change.high == 0:
     ending = "at equal accuracy"
   else:
     ending = "and accuracy {:.1f} → {:.1f}%".format(*(100 * x for x in accuracy))

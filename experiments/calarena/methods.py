@@ -18,6 +18,7 @@ LEFT_OUT = {
   "focal_temperature_scaling": "tries 4,500 pairs",
   "meta_calibration": "makes uncertain predictions uniform",
   "label_shift": "is fitted to the test examples too",
+  "record_calibration": "is for a confidence without classes",
   "classwise_loss_scaling": "is a step after another calibrator",
   "matrix_scaling": "is dirichlet where logits are log-probabilities, as here",
   "class_temperature_scaling": "no other package has it, and it takes 2 s to compile for every shape",

@@ -66,10 +66,10 @@ def test_a_file_gives_what_apply_gives(variant, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("venn_abers", "platt")))
-                                  for name in CASES])
+                                  for name in (*CASES, "record_calibration")])
 def test_a_file_of_two_classes_gives_what_apply_gives(name, kind):
-  calibrator = made(name, **CASES[name])
-  fitted = calibrators.get(name, **CASES[name]).fitted(*synthetic(300, 2))
+  options = CASES.get(name, {})
+  calibrator, fitted = made(name, **options), calibrators.get(name, **options).fitted(*synthetic(300, 2))
   _check(fitted, calibrator.apply, kind, _hard(120, 2))
 
 

@@ -62,7 +62,8 @@ def _looseness(variant):
 
 
 def test_every_calibrator_is_here():
-  assert CASES.keys() == {name for name in calibrators.CALIBRATORS if ":" not in name}
+  # That of records, which takes two columns alone, is in test_records.
+  assert CASES.keys() | {"record_calibration"} == {name for name in calibrators.CALIBRATORS if ":" not in name}
 
 
 def _edges():

@@ -1,0 +1,120 @@
+"""Calibration of records against its definition in float64: the ends, what drives the fit, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+from calib_jax import calibrators
+from calib_jax.calibrators import records
+
+RNG = np.random.default_rng(0)
+ROUNDED = np.round(RNG.beta(5, 2, 400), 1)
+CONFIDENCES = {
+  "tenths": ROUNDED, "ties at both ends": np.where(RNG.random(400) < 0.4, RNG.integers(0, 2, 400), ROUNDED),
+  "continuous": RNG.beta(2, 2, 400), "all at 1": np.ones(400), "one at 1": np.append(np.full(399, 0.3), 1),
+  "near 1": np.where(np.arange(400) < 3, 1 - 1e-7, ROUNDED), "one value": np.full(400, 0.8)}
+CORRECT = (RNG.random(400) < 0.2 + 0.6 * ROUNDED).astype(np.int32)
+
+
+def _logits(confidence):
+  """Logarithms with -inf, as a user has them."""
+  with np.errstate(divide="ignore"):
+    return np.log(np.stack([1 - confidence, confidence], axis=-1)).astype(np.float32)
+
+
+def _ends(confidence):
+  """The lower and the upper end by their definition, in plain Python."""
+  ends = []
+  for distances in (confidence, 1 - confidence):
+    number, nearest = 0, 1.0
+    for distance in map(float, distances):
+      if distance <= 1e-6:
+        number += 1
+      else:
+        nearest = min(nearest, distance)
+    ends.append(min(0.5 / max(number, 1), nearest / 2))
+  return ends[0], 1 - ends[1]
+
+
+@pytest.mark.parametrize("kind", CONFIDENCES)
+def test_ends_are_half_a_count_of_their_ties_and_cross_no_other_confidence(kind):
+  confidence = CONFIDENCES[kind]
+  params = calibrators.record_calibration("platt").fit(_logits(confidence), CORRECT)
+  ends = [float(special.expit(params[name])) for name in ("least", "most")]
+  np.testing.assert_allclose(ends, _ends(confidence), rtol=1e-5)
+  inside = confidence[(confidence > 1e-6) & (confidence < 1 - 1e-6)]
+  assert 0 < ends[0] < ends[1] < 1 and (not inside.size or ends[0] < inside.min() <= inside.max() < ends[1])
+  # Applied to confidences beyond, they are the ends.
+  probs = np.exp(calibrators.record_calibration("platt").apply(params, _logits(np.array(
+    [0.0, 1e-9, ends[0] / 2, ends[0], ends[1], (1 + ends[1]) / 2, 1 - 1e-7, 1.0]))))[:, 1]
+  np.testing.assert_allclose(probs, probs[[3, 3, 3, 3, 4, 4, 4, 4]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "truth", "share"), [
+  ("tenths", lambda c: c**2, 0), ("U-shaped", lambda c: 0.15 + 0.7 * c, 0.4)])
+def test_platt_is_the_logistic_regression_of_what_was_drawn_in(kind, truth, share):
+  rng = np.random.default_rng(3)
+  confidence = np.round(rng.beta(0.4, 0.3, 400), 2) if kind == "U-shaped" else ROUNDED
+  correct = (rng.random(400) < truth(confidence)).astype(np.int32)
+
+  def fit(share):
+    odds = special.logit((1 - share) * np.clip(confidence, *_ends(confidence)) + share / 2)
+    best = optimize.minimize(lambda at: np.mean(
+      np.logaddexp(0, at[0] * odds + at[1]) - correct * (at[0] * odds + at[1])), (1.0, 0.0))
+    return best.fun, special.expit(best.x[0] * odds + best.x[1])
+
+  params = (calibrator := calibrators.record_calibration()).fit(_logits(confidence), correct)
+  best = min(records.CHANCE_SHARES, key=lambda s: fit(s)[0])
+  np.testing.assert_allclose([params["chance_share"], best], share, rtol=1e-6)
+  np.testing.assert_allclose(np.exp(calibrator.apply(params, _logits(confidence)))[:, 1], fit(best)[1], atol=1e-4)
+
+
+def test_confidences_of_1_do_not_drive_the_temperature():
+  confidence = np.where(ROUNDED > 0.8, 1, ROUNDED)
+  logits = np.maximum(_logits(confidence), np.log(np.finfo(np.float32).tiny))
+  bare = calibrators.temperature_scaling().fit(logits, CORRECT)["temperature"]
+  params = calibrators.record_calibration("temperature_scaling").fit(logits, CORRECT)
+  assert bare > 30 and params["temperature"] < 10 and params["converged"] and not params["at_bound"]
+
+
+@pytest.mark.parametrize("base", records.BASES)
+def test_masks_weights_files_and_rising_order_hold_for_every_base(base, tmp_path):
+  confidence, calibrator = CONFIDENCES["ties at both ends"], calibrators.record_calibration(base)
+  logits, where, weights = _logits(confidence), np.arange(400) < 300, np.where(np.arange(400) < 300, 2.0, 0)
+  sliced = calibrator.fit(logits[:300], CORRECT[:300])
+  repeated = calibrator.fit(*(np.repeat(x[:300], 2, axis=0) for x in (logits, CORRECT)))
+  for params, others in ((calibrator.fit(logits, CORRECT, where=where), sliced),
+                         (calibrator.fit(logits, CORRECT, weights=weights), repeated)):
+    np.testing.assert_allclose(*(np.exp(calibrator.apply(x, logits)) for x in (params, others)), atol=3e-3)
+  calibrators.save(tmp_path / "c.npz", sliced, calibrator)
+  stored = calibrators.load(tmp_path / "c.npz")
+  assert stored.calibrator == calibrator and stored.calibrator.records
+  new = _logits(np.linspace(0, 1, 101))
+  probs = np.exp(stored(new))[:, 1]
+  np.testing.assert_array_equal(probs, np.exp(calibrator.apply(sliced, new))[:, 1])
+  assert np.isfinite(probs).all() and probs.min() > 0 and probs.max() < 1
+  if base not in ("histogram_binning", "quadratic_scaling", "spline_calibration"):
+    assert np.diff(probs).min() >= -1e-6
+
+
+def test_fit_and_apply_are_compiled_and_mapped():
+  calibrator, logits = calibrators.record_calibration("platt"), _logits(CONFIDENCES["tenths"])
+  params = calibrator.fit(logits, CORRECT)
+  np.testing.assert_allclose(jax.jit(calibrator.fit)(logits, CORRECT)["scale"], params["scale"], rtol=1e-4)
+  log_probs = jax.vmap(lambda z: calibrator.apply(params, z))(jnp.asarray(logits).reshape(20, 20, 2))
+  np.testing.assert_allclose(log_probs.reshape(400, 2), calibrator.apply(params, logits), rtol=1e-5)
+
+
+def test_what_has_classes_is_refused():
+  assert calibrators.record_calibration(calibrators.record_calibration("platt")).options["base"] == calibrators.platt()
+  for base in (calibrators.platt(top_label=True), calibrators.meta_calibration(target=0.1), calibrators.label_shift()):
+    with pytest.raises(ValueError, match="records have a confidence and no classes"):
+      calibrators.record_calibration(base)
+  with pytest.raises(TypeError, match="options belong to a base chosen by name: got top_label"):
+    calibrators.record_calibration(calibrators.platt(), top_label=False)
+  with pytest.raises(ValueError, match=r"two columns, of a wrong and of a right answer: got logits \(4, 3\)"):
+    calibrators.record_calibration().fit(np.zeros((4, 3), np.float32), np.zeros(4, np.int32))
+  with pytest.raises(ValueError, match="at least one example"):
+    calibrators.record_calibration().fit(np.zeros((0, 2), np.float32), np.zeros(0, np.int32))

@@ -1,0 +1,136 @@
+"""Records from the file to the page: what is measured, against definitions in float64, what is left out, and apply."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, evaluation
+from calib_jax.cli import apply
+from calib_jax.cli import evaluate as command
+from tests.predictions.data import written
+
+N = 240
+RNG = np.random.default_rng(0)
+CONFIDENCE = np.where(RNG.random(N) < 0.3, 1.0, np.round(RNG.beta(3, 2, N), 1)).astype(np.float32)
+CORRECT = (RNG.random(N) < 0.15 + 0.5 * CONFIDENCE).astype(np.int32)
+
+
+@pytest.fixture
+def records(tmp_path):
+  for name, rows in (("val.csv", slice(0, 120)), ("test.csv", slice(120, None))):
+    with (tmp_path / name).open("w", newline="") as file:
+      csv.writer(file).writerows([("task", "confidence", "correct"), *(
+        (f"t{i % 12}", f"{c:g}", k) for i, (c, k) in enumerate(zip(CONFIDENCE[rows], CORRECT[rows], strict=True)))])
+  return tmp_path
+
+
+def _predictions(confidence=CONFIDENCE):
+  probs = np.stack([1 - confidence, confidence], axis=1)
+  logits = np.log(np.maximum(probs, np.finfo(np.float32).tiny))
+  return evaluation.Predictions(logits, CORRECT, probs=probs, records=True)
+
+
+def _run(folder, *arguments):
+  return command.main([*(str(folder / x) if x.endswith(".csv") else x for x in arguments), "--num_resamples=20"])
+
+
+def test_values_and_columns_are_those_of_the_confidence_and_the_outcome():
+  values = evaluation.per_example([_predictions()])
+  c, y = CONFIDENCE.astype(np.float64), CORRECT
+  p = np.where(y == 1, c, 1 - c)
+  np.testing.assert_array_equal(values.confidence[:, 0], CONFIDENCE)
+  np.testing.assert_array_equal(values.correct[:, 0], y == 1)
+  np.testing.assert_allclose(values.nll[:, 0], -np.log(np.maximum(p, np.finfo(np.float32).tiny)), rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(values.brier[:, 0], (c - y) ** 2, rtol=1e-5, atol=1e-7)
+  with np.errstate(divide="ignore", invalid="ignore"):
+    entropy = -np.nan_to_num(c * np.log(c)) - np.nan_to_num((1 - c) * np.log(1 - c))
+  np.testing.assert_allclose(values.entropy[:, 0], entropy, rtol=1e-4, atol=1e-6)
+  estimates = evaluation.measure({"a": values}, num_resamples=20)[0]["a"]
+  bins = np.clip(np.ceil(CONFIDENCE * 15).astype(int) - 1, 0, 14)
+  ece = sum(abs((c - y)[bins == b].sum()) for b in range(15)) / N
+  assert estimates["accuracy"].value == pytest.approx(y.mean())
+  assert estimates["ece"].value == pytest.approx(ece, rel=1e-4)
+  # The risk of the k most confident, where those of equal confidence come in a random order.
+  order = np.argsort(-c, kind="stable")
+  shared = np.array([1 - y[c == x].mean() for x in c[order]])
+  assert estimates["aurc"].value == pytest.approx(np.mean(np.cumsum(shared) / np.arange(1, N + 1)), rel=1e-4)
+  assert not {"classwise", "classwise_equal_mass"} & estimates.keys() and {"ks", "brier", "debiased"} < estimates.keys()
+
+
+def test_a_confidence_below_one_half_stays_what_it_is():
+  low = _predictions(np.full(N, 0.2, np.float32))
+  values = evaluation.per_example([low])
+  assert values.confidence.max() == np.float32(0.2) and values.correct.mean() == pytest.approx(CORRECT.mean())
+
+
+@pytest.mark.parametrize(("name", "says"), [
+  ("platt", "the ranking stays."), ("isotonic", "the ranking stays but for ties."),
+  ("histogram_binning", "the ranking changes.")])
+def test_the_first_line_says_what_becomes_of_the_ranking(name, says):
+  part = _predictions()
+  fitted = evaluation.fit([part], {name: calibrators.get(name)})
+  results = evaluation.judge({"judge": evaluation.Model({"test": [part]}, fitted)}, num_resamples=20)
+  assert results.verdict.first_line.startswith(f"Use {name}: log loss ")
+  assert results.verdict.first_line.endswith(says)
+  assert results.first[1].num_classes == 0 and "positive_class" not in {k for k, v in results.sections.items() if v}
+  assert evaluation.note(results).startswith(f"test: N = {N}, records.")
+
+
+def test_the_command_judges_records_and_writes_what_can_be_read_and_applied_again(records, capsys, monkeypatch):
+  monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
+  assert _run(records, "--fit", "val.csv", "--test", "test.csv", "--groups=task", "--save_probs",
+              f"--out={records / 'out'}") == 0
+  first, *_ = capsys.readouterr().out.strip().splitlines()
+  assert first.startswith("Use platt: log loss") and "and the ranking stays." in first
+  content = json.loads((records / "out/results.json").read_text())
+  assert content["settings"]["sets"]["test"]["num_classes"] == 0 and not content["positive_class"]
+  saved = evaluation.load(records / "out/probs/test_platt.npz")
+  assert saved.records
+  np.testing.assert_array_equal(saved.labels, CORRECT[120:])
+  assert apply.main([f"--calibrator={records / 'out/calibrator.npz'}", f"--predictions={records / 'test.csv'}",
+                     f"--out={records / 'new.csv'}"]) == 0
+  assert capsys.readouterr().out.endswith("new.csv has the probabilities of 120 rows by platt.\n")
+  with (records / "new.csv").open(newline="") as file:
+    head, *rows = csv.reader(file)
+  assert head == ["task", "correct", "confidence"]
+  np.testing.assert_allclose([float(row[2]) for row in rows], saved.probs[:, 1], rtol=1e-5)
+
+
+def test_folds_have_their_own_ends(records, capsys):
+  assert _run(records, "--fit", "test.csv", "--folds=3", "--calibrators", "platt", "temperature_scaling") == 0
+  assert "N = 120, records" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "npz", "parquet"])
+def test_apply_needs_the_confidence_and_no_more(suffix, tmp_path, capsys):
+  fitted = calibrators.record_calibration("platt").fitted(_predictions().logits, CORRECT)
+  calibrators.save(tmp_path / "c.npz", fitted.params, fitted.calibrator)
+  path = written(tmp_path / f"new.{suffix}", {"score": CONFIDENCE, "task": np.array([f"t{i}" for i in range(N)])})
+  options = [f"--calibrator={tmp_path / 'c.npz'}", f"--out={tmp_path / 'o.npz'}"]
+  assert apply.main([f"--predictions={path}", *options]) == 0
+  with np.load(tmp_path / "o.npz") as arrays:
+    assert sorted(arrays) == ["confidence", "task"] and arrays["confidence"].shape == (N,)
+    np.testing.assert_allclose(arrays["confidence"], np.exp(fitted(_predictions().logits))[:, 1], rtol=1e-5)
+  capsys.readouterr()
+  for calibrator, columns, message in (
+      (calibrators.platt(), {"confidence": CONFIDENCE, "correct": CORRECT}, "holds records, and the calibrator was"),
+      (fitted.calibrator, {"prob": CONFIDENCE}, "must have a confidence, because the calibrator was fitted to")):
+    calibrators.save(tmp_path / "c.npz", fitted.params, calibrator)
+    path = written(tmp_path / f"other.{suffix}", columns)
+    assert apply.main([f"--predictions={path}", *options]) == 2
+    assert suffix == "npz" or message in capsys.readouterr().err
+
+
+def test_what_records_have_not_is_refused_in_a_sentence(records, capsys):
+  (records / "classes.csv").write_text("prob,label\n0.5,1\n0.4,0\n")
+  for arguments, message in (
+      (["--test", "test.csv", "--task=binary"], "holds records, which have no classes: leave out --task=binary"),
+      (["--test", "test.csv", "--task=multilabel"], "multi-label predictions have confidence"),
+      (["--test", "test.csv", "--compare", "classes.csv"], "classes holds predictions of classes and test records"),
+      (["--test", "test.csv", "--ood", "val.csv"], "records"),
+      (["--test", "test.csv", "--columns=classwise"], "records have no classwise"),
+      (["--fit", "val.csv", "--test", "test.csv", "--calibrators", "auto"], "records have a confidence and no")):
+    assert _run(records, *arguments) == 2
+    assert message in capsys.readouterr().err
