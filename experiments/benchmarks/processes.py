@@ -87,23 +87,6 @@ def evaluation_rows(options: argparse.Namespace) -> Rows:
           for name, command in evaluation_commands(folder, number, options.python or sys.executable).items()}
 
 
-LOSS = '''"""A loss of my own, and a calibrator beside the default one."""
-
-from configs import common
-from calib_jax import losses
-
-
-def squared(logits, labels, *, power: float = 1.5):
-  return losses.cross_entropy(logits, labels) ** power
-
-
-def get_config():
-  config = common.get_config()
-  config.loss.primary = dict(name="my_run:squared", power=1.5)
-  config.evaluation.calibrators.Vector = dict(name="vector_scaling")
-  config.training.num_epochs = 20
-  return config
-'''
 # Writes the demo's predictions of seed 0 as another program would save them.
 CSV = """
 import csv, numpy as np
@@ -125,8 +108,6 @@ def first_hour_steps(python: str) -> dict[str, Sequence[str]]:
     "demo": ["make", "demo", f"PYTHON={python}"],
     "a CSV file": ["sh", "-c", f'{own} -c "$CSV" && {own} -m calib_jax evaluate --fit val.csv --test test.csv '
                                "--out runs/csv"],
-    "own loss": ["sh", "-c", 'printf "%s" "$LOSS" > my_run.py && '
-                 f"{own} main.py --config=my_run.py --workdir=runs/own_loss"],
     "own parts": [own, "main.py", "--config=examples/own/config.py", "--workdir=runs/own"],
     "site": ["make", "docs", f"PYTHON={python}"]}
 
@@ -137,8 +118,7 @@ def in_clone(command: Sequence[str], folder: pathlib.Path) -> None:
            if not name.startswith(("PYTHON", "JAX_", "XLA_", "VIRTUAL_ENV", "CALIB_JAX"))}
   clone = folder / "calib_jax"
   clone.mkdir(exist_ok=True)
-  done = subprocess.run(command, cwd=clone, env=clean | {"XDG_CACHE_HOME": str(folder / "cache"), "CSV": CSV,
-                                                         "LOSS": LOSS},
+  done = subprocess.run(command, cwd=clone, env=clean | {"XDG_CACHE_HOME": str(folder / "cache"), "CSV": CSV},
                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
   if done.returncode:
     raise RuntimeError("\n".join([" ".join(command), *done.stdout.splitlines()[-20:]]))

@@ -10,7 +10,6 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators
-from calib_jax import config as run_config
 from experiments.benchmarks import __main__ as command
 from experiments.benchmarks import calibrators as fits
 from experiments.benchmarks import lease, processes
@@ -147,15 +146,6 @@ def test_a_failed_step_ends_the_first_hour_and_shows_its_last_lines(monkeypatch,
   printed = capsys.readouterr()
   assert "| well | `" in printed.out and "never" not in printed.out
   assert "failed: not so: " in printed.err and printed.err.endswith("the reason\n")
-
-
-def test_the_config_of_the_own_loss_is_one(tmp_path, monkeypatch):
-  (tmp_path / "my_run.py").write_text(processes.LOSS)
-  monkeypatch.setattr(sys, "path", [*sys.path])
-  config = run_config.load(str(tmp_path / "my_run.py"), [])
-  run_config.check(config, 8)
-  assert config.loss.primary.power == 1.5 and list(config.evaluation.calibrators) == ["TS", "Vector"]
-  sys.modules.pop("my_run", None)
 
 
 def test_the_targets_of_the_first_hour_are_those_of_the_makefile():
