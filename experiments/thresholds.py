@@ -1,22 +1,30 @@
-"""How often the guarantee of a selective threshold is broken, and how far its cut is from the best one.
+"""How often guarantees of cuts are broken, how often intervals of costs hold, and what a temperature does to sets.
 
-Run: python -m experiments.thresholds
+Run: python -m experiments.thresholds [PREDICTIONS.npz …]
 
-Each simulation draws confidences and whether the answer was right, chooses a cut, and compares the exact risk above it
-with the one that was asked for. Confidences are of a grid, so that risks are exact sums. In the end the table of
-docs/thresholds.md is written. Everything takes about ten minutes on one CPU core.
+Each simulation of cuts draws confidences and whether the answer was right, chooses a cut, and compares the exact risk
+above it with the one that was asked for. Confidences are of a grid, so that risks are exact sums. Files of predictions,
+with logits or probabilities and labels, are what sets of classes are measured on; without them their rows stay. In the
+end the tables of docs/thresholds.md are written. Everything takes about half an hour on one CPU core.
 """
 
 import functools
 import itertools
+import pathlib
 import zlib
 
+import jax
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special, stats
+from sklearn.isotonic import IsotonicRegression
 
-from calib_jax.thresholds import selective_threshold
-from experiments.common import markdown, studies
+from calib_jax import calibrators
+from calib_jax._numerics.groups import stratified_folds
+from calib_jax.predictions.loading import load
+from calib_jax.thresholds import decision_threshold, prediction_sets, selective_threshold
+from calib_jax.thresholds import sets as set_methods
+from experiments.common import commands, markdown, studies
 
 REPEATS = 2000
 SIZES, RISKS = (100, 300, 1000, 10_000), (0.01, 0.05, 0.2)
@@ -63,13 +71,15 @@ def _measured(model: str, kind: str, size: int, risk: float) -> list[dict[str, o
 
 
 def _table(rows: pd.DataFrame) -> str:
-  """Broken guarantees in percent, and the mean coverage beside that of the best cut, by size."""
-  cells = {}
-  for row in rows.set_index(["model", "kind"]).loc[[*itertools.product(MODELS, KINDS)]].reset_index().itertuples():
-    cells.setdefault((row.model, row.kind, f"{100 * row.risk:g}%", f"{100 * row.best:.0f}"), {})[row.size] = (
-      f"{100 * row.broken:.1f} ({100 * row.coverage:.0f})")
-  return markdown.table(["model", "rows", "risk", "best cut accepts %", *(f"n = {size:,}" for size in SIZES)],
-                        [[*names, *(by_size.get(size, "") for size in SIZES)] for names, by_size in cells.items()])
+  """The highest share of broken guarantees of the three risks in percent, and the mean coverage at 5%, by size."""
+  lines = []
+  for model, kind in itertools.product(MODELS, KINDS):
+    part = rows[(rows.model == model) & (rows.kind == kind)]
+    at = part[part.risk == 0.05].set_index("size")
+    broken = part.groupby("size").broken.max()
+    lines.append([model, kind, f"{100 * at.best.iloc[0]:.0f}",
+                  *(f"{100 * broken[size]:.1f} ({100 * at.coverage[size]:.0f})" for size in sorted(at.index))])
+  return markdown.table(["model", "rows", "best cut accepts %", *(f"n = {size:,}" for size in SIZES)], lines)
 
 
 STUDY = studies.Study("thresholds", ("model", "kind", "size", "risk"),
@@ -77,5 +87,143 @@ STUDY = studies.Study("thresholds", ("model", "kind", "size", "risk"),
                         MODELS, KINDS, RISKS, SIZES)], _measured, _table)
 
 
+# Of two classes: the log-odds of equally probable examples, of which the predictions have twice as much.
+ODDS = stats.norm.ppf((np.arange(8000) + 0.5) / 8000) * 4
+FEWER = 1000  # Simulations of calibrators and of costs.
+CHOSEN = ("the same examples", "out of fold", "examples of its own")
+
+
+def _temperature(odds: np.ndarray, labels: np.ndarray):
+  """Temperature scaling, by Newton's method."""
+  inverse = 0.5
+  for _ in range(12):
+    p = special.expit(inverse * odds)
+    slope, curvature = np.mean((p - labels) * odds), np.mean(p * (1 - p) * odds**2)
+    inverse = np.clip(inverse - slope / max(curvature, 1e-9), inverse / 2, 2 * inverse)
+  return lambda new: special.expit(inverse * new)
+
+
+def _isotonic(odds: np.ndarray, labels: np.ndarray):
+  return IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(odds, labels).predict
+
+
+FITS = {"temperature": _temperature, "isotonic": _isotonic}
+
+
+def _out_of_fold(calibrator: str, size: int) -> list[dict[str, object]]:
+  """How often the risk above a calibrated cut is more than 5%, by what the cut is chosen on."""
+  rng, fit = np.random.default_rng(zlib.crc32(f"{calibrator} {size}".encode())), FITS[calibrator]
+  broken, covered = dict.fromkeys(CHOSEN, 0), dict.fromkeys(CHOSEN, 0.0)
+  truth = special.expit(ODDS)
+  for _ in range(FEWER):
+    odds = 4 * rng.normal(size=(2, size))
+    labels = (rng.uniform(size=odds.shape) < special.expit(odds)).astype(int)
+    final, fold = fit(2 * odds[0], labels[0]), stratified_folds(labels[0], 5)
+    crossed = np.empty(size)
+    for k in range(5):
+      crossed[fold == k] = fit(2 * odds[0, fold != k], labels[0, fold != k])(2 * odds[0, fold == k])
+    p = final(2 * ODDS)
+    risk_of = np.where(p > 0.5, 1 - truth, truth)
+    for name, chosen, of in zip(CHOSEN, (final(2 * odds[0]), crossed, final(2 * odds[1])), (0, 0, 1), strict=True):
+      cut = selective_threshold(np.maximum(chosen, 1 - chosen), (chosen > 0.5) == labels[of]).cut
+      accepted = np.maximum(p, 1 - p) >= cut
+      broken[name] += bool(accepted.any()) and risk_of[accepted].mean() > 0.05
+      covered[name] += accepted.mean() / FEWER
+  return [{"chosen_on": name, "repeats": FEWER, "broken": broken[name] / FEWER, "coverage": covered[name]}
+          for name in CHOSEN]
+
+
+def _out_of_fold_table(rows: pd.DataFrame) -> str:
+  """Broken guarantees and mean coverage in percent, by what the cut is chosen on."""
+  cells = (100 * rows.broken).map("{:.1f}".format) + (100 * rows.coverage).map(" ({:.0f})".format)
+  table = rows.assign(cell=cells).pivot(index=["calibrator", "size"], columns="chosen_on", values="cell")[[*CHOSEN]]
+  return markdown.table(["calibrator", "n", *CHOSEN], [[name, f"{size:,}", *row] for (name, size), row in zip(
+    table.index, table.values, strict=True)])
+
+
+OUT_OF_FOLD = studies.Study("thresholds_out_of_fold", ("calibrator", "size"), [
+  *itertools.product(FITS, (100, 300, 1000))], _out_of_fold, _out_of_fold_table)
+
+
+def _costs(miss: int, size: int) -> list[dict[str, object]]:
+  """How often the intervals of a cost, and of what it is less than those of one act, hold the exact values."""
+  rng = np.random.default_rng(zlib.crc32(f"{miss} {size}".encode()))
+  costs, law = np.array([[0.0, miss], [1.0, 0.0]]), stats.beta(0.5, 20)
+  grid = law.ppf((np.arange(200_000) + 0.5) / 200_000)
+  cost = np.where(grid * miss > 1 - grid, 1 - grid, miss * grid).mean()
+  truth = np.array([cost, (miss * grid).mean() - cost, (1 - grid).mean() - cost])
+  covered = np.zeros(3)
+  for _ in range(FEWER):
+    p = law.rvs(size, random_state=rng)
+    decision = decision_threshold(np.stack([1 - p, p], 1), costs, (rng.uniform(size=size) < p).astype(int))
+    ends = np.array([decision.interval, *decision.saved_interval])
+    covered += (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+  return [{"repeats": FEWER, "cost": covered[0] / FEWER, "less_than_never": covered[1] / FEWER,
+           "less_than_always": covered[2] / FEWER}]
+
+
+def _costs_table(rows: pd.DataFrame) -> str:
+  """How often the interval that does so least often of the three holds the exact value, in percent."""
+  least = rows.set_index(["miss", "size"])[["cost", "less_than_never", "less_than_always"]].min(axis=1).unstack()
+  return markdown.table(["a miss costs", *(f"n = {size:,}" for size in least)],
+                        [[miss, *studies.percent(row)] for miss, row in least.iterrows()])
+
+
+COSTS = studies.Study("thresholds_costs", ("miss", "size"), [*itertools.product((10, 100), (100, 1000, 10_000))],
+                      _costs, _costs_table)
+SPLITS, FITTED = 20, ("nothing", "other examples", "the same examples")
+
+
+def _sets(files: dict[str, pathlib.Path], name: str, method: str) -> list[dict[str, object]]:
+  """Sets of half of the examples: a quarter fits the temperature and a quarter, or the same one, chooses the rule."""
+  part, fitted = load(files[name]), calibrators.temperature_scaling()
+  sums = {name: np.zeros(3) for name in FITTED}
+  for split in range(SPLITS):
+    order = np.random.default_rng(split).permutation(len(part.labels))
+    fits, chooses, tests = np.split(order, [len(order) // 4, len(order) // 2])
+    for source, rows in zip(FITTED, (None, fits, chooses), strict=True):
+      logits, temperature = part.logits, 1.0
+      if rows is not None:
+        params = fitted.fit(part.logits[rows], part.labels[rows])
+        logits, temperature = fitted.apply(params, part.logits), float(params["temperature"])
+      probs = np.asarray(jax.nn.softmax(logits), np.float64)
+      probs /= probs.sum(1, keepdims=True)
+      rule = prediction_sets(probs[chooses], part.labels[chooses], method=method, key=jax.random.key(2 * split))
+      sets = rule(probs[tests], key=jax.random.key(2 * split + 1))
+      sums[source] += [temperature, sets[np.arange(len(tests)), part.labels[tests]].mean(), sets.sum(1).mean()]
+  return [{"temperature_fitted_to": source, "splits": SPLITS,
+           **dict(zip(("temperature", "coverage", "size"), total / SPLITS, strict=True))}
+          for source, total in sums.items()]
+
+
+def _sets_table(rows: pd.DataFrame) -> str:
+  """The mean sizes of sets without and with a temperature of other examples, and the coverages in percent."""
+  lines = []
+  for name, part in rows.groupby("predictions", sort=False):
+    sizes, coverages = (part.set_index(["method", "temperature_fitted_to"])[key] for key in ("size", "coverage"))
+    cells = [f"{' → '.join(f'{sizes[method, source]:.2f}' for source in FITTED[:2])} "
+             f"({', '.join(f'{100 * coverages[method, source]:.1f}' for source in FITTED)})"
+             for method in set_methods.METHODS]
+    lines.append([name, f"{part[part.temperature_fitted_to == FITTED[1]].temperature.mean():.2f}", *cells])
+  return markdown.table(["predictions", "T", *map(str.upper, set_methods.METHODS)], lines)
+
+
+def sets_study(files: list[pathlib.Path]) -> studies.Study:
+  """Returns what is measured on files of predictions."""
+  by_name = {file.stem: file for file in files}
+  return studies.Study("thresholds_sets", ("predictions", "method"), [*itertools.product(by_name, set_methods.METHODS)],
+                       functools.partial(_sets, by_name), _sets_table)
+
+
+def main(arguments: list[str] | None = None) -> None:
+  """Runs what has no rows yet, and writes the tables of the guide."""
+  parser = commands.parser("experiments.thresholds", __doc__)
+  parser.add_argument("predictions", nargs="*", type=pathlib.Path)
+  all_studies = (STUDY, OUT_OF_FOLD, sets_study(parser.parse_args(arguments).predictions), COSTS)
+  for study in all_studies:
+    study.run()
+  studies.write("thresholds.md", "experiments.thresholds", *(study.page() for study in all_studies))
+
+
 if __name__ == "__main__":
-  studies.in_docs("experiments.thresholds", __doc__, "thresholds.md", STUDY)
+  main()

@@ -19,6 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("--baseline", metavar="NAME", help="the name in the table of what the others are compared with; "
                       "by default the first")
   shared.add_options(parser)
+  parser.set_defaults(fail_if=None)
   return shared.run(parser.parse_intermixed_args(arguments), _models)
 
 

@@ -7,6 +7,7 @@ of --test are only measured. With --ensemble several files after each of these a
 """
 
 import argparse
+from collections.abc import Mapping, Sequence
 import dataclasses
 import itertools
 
@@ -14,8 +15,10 @@ import numpy as np
 
 from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
-from calib_jax.cli import inputs, shared
+from calib_jax.cli import asked, inputs, shared
 from calib_jax.predictions import cross_validation, ensembles
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, calibrated
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one.
@@ -40,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
                       help="the array whose equal values mark examples that belong together")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                       "multilabel files scores and labels are [N, L], and each label is a binary problem")
+  asked.add_options(parser)
   shared.add_options(parser)
   options = parser.parse_args(arguments)
   return shared.run(options, _ensemble if options.ensemble else _models)
@@ -77,7 +81,32 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     other = inputs.model(path, test_set, labelled, cautions.append, **shared.reading(options))
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
   inputs.check_models(models, test_set, compared)
-  return shared.Inputs(models, fitted, dict.fromkeys(cautions))
+  return shared.Inputs(models, fitted, dict.fromkeys(cautions), asked=asked.asked(
+    options, sets[test_set], _chosen_on(options, fit, sets, labelled, fitted, out_of_fold), shared.note))
+
+
+def _chosen_on(options: argparse.Namespace, fit: evaluation.Predictions | None,
+               sets: Mapping[str, evaluation.Predictions], labelled: Mapping[str, calibrators.Calibrator],
+               fitted: Fitted, out_of_fold: Mapping[str, Sequence[Calibrated]] | None
+               ) -> dict[str, tuple[Calibrated, str]]:
+  """Returns predictions by label on which a cut and sets are chosen: what judges them and what fits are others."""
+  if options.cut is not None or options.risk is options.sets is None:
+    return {}
+  part = _read(options.choose, "", options)[""] if options.choose else fit
+  excluded = {name: of_set for name, of_set in sets.items() if options.test}
+  excluded |= {"--fit": fit} if options.choose and fitted else {}
+  inputs.check_num_classes(excluded | {options.choose or "--fit": part})
+  for name, of_set in excluded.items():
+    if np.array_equal(part.logits, of_set.logits):
+      raise UserError(f"{options.choose or '--fit'} and {name} hold the same predictions: a cut must be chosen on "
+                      "others than those that a calibrator is fitted to, or that judge it.")
+  if options.choose:
+    return {label: (calibrated(fitted, label, [part])[0], options.choose) for label in (UNCALIBRATED, *fitted)}
+  if out_of_fold is None:
+    out_of_fold = cross_validation.out_of_fold(fit, labelled, options.folds)
+  crossed = ", each example calibrated without its fold, so that the guarantee is approximate"
+  return {label: (parts[0], f"{options.fit[0]}{crossed if label in fitted else ''}")
+          for label, parts in out_of_fold.items()}
 
 
 def _ensemble(options: argparse.Namespace) -> shared.Inputs:
@@ -143,6 +172,7 @@ def _check(options: argparse.Namespace) -> None:
   elif len(options.fit) > 1:
     raise UserError(f"--fit must be one file, or with --ensemble one of each member: got {len(options.fit)}.")
   shared.check_range("folds", options.folds, 2)
+  asked.check(options)
 
 
 def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluation.Predictions],

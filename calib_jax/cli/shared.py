@@ -15,12 +15,14 @@ from calib_jax import calibrators, evaluation
 from calib_jax._system import capacity, progress
 from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import stem, write_npz, write_text
+from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import Fitted, Model
 from calib_jax.reports import formats
 from calib_jax.run import outputs
+from calib_jax.verdict.uses import FAILS
 
 FITTED = "calibrator.npz"
 ENOUGH, FEWEST = 10_000_000, 200  # Examples times resamples from which on fewer resamples are drawn, and how few.
@@ -62,10 +64,14 @@ class Inputs(NamedTuple):
   cautions: Iterable[str]  # Sentences on calibrators that are known to hurt.
   config: Mapping[str, Any] | None = None  # What the page shows as the config.
   logs: Mapping[str, pathlib.Path] | None = None  # What training logged, by the name of the run.
+  asked: Asked | None = None  # What is asked of the confidences of the first model.
 
 
 def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs]) -> int:
-  """Reads everything, judges it, and then writes everything; returns the exit code of ``answered``."""
+  """Reads everything, judges it, and then writes everything; returns the exit code of ``answered``, or 3.
+
+  The code is 3 if there is a condition ``fail_if``, and the cut does not hold.
+  """
   options.started = time.monotonic()
   capacity.share_freed()
 
@@ -82,9 +88,11 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
       _check_columns(options.columns.split(","), inputs.models)
       largest = max(len(parts[0].labels) for model in inputs.models.values() for parts in model.sets.values())
       results = evaluation.judge(
-        inputs.models, num_bins=options.num_bins, columns=options.columns.split(","),
+        inputs.models, num_bins=options.num_bins, columns=options.columns.split(","), asked=inputs.asked,
         num_resamples=options.num_resamples or min(1000, max(FEWEST, ENOUGH // largest)))
       write(options, results, inputs)
+      fails = any(x.kind == FAILS for x in results.verdict.recommendations)
+      return 3 if fails and options.fail_if else 0
 
   return answered(judged, options.out)
 
@@ -97,11 +105,10 @@ def _check_columns(names: Collection[str], models: Mapping[str, Model]) -> None:
     raise UserError(f"records have no {of_classes[0]}, because they have no classes: leave it out of --columns.")
 
 
-def answered(action: Callable[[], None], out: str | None) -> int:
-  """Calls ``action``, which writes to ``out``; a mistake of the user is one sentence, and the code 2; else it is 0."""
+def answered(action: Callable[[], int | None], out: str | None) -> int:
+  """Calls ``action``, which writes to ``out``, and returns its exit code; 2 and a sentence after a user's mistake."""
   try:
-    action()
-    return 0
+    return action() or 0
   except (UserError, TypeError, ValueError) as error:
     print(f"error: {printable(error)}", file=sys.stderr)
   except OSError as error:

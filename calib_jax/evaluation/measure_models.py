@@ -8,6 +8,7 @@ import numpy as np
 from calib_jax._system import progress
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation import sections
+from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.measures import NotNumbers, measure, per_example
 from calib_jax.evaluation.results import SHORT_TABLE, Estimate, EvaluatedSet, Results, Row, RowKey, Values, over_seeds
 from calib_jax.predictions.calibrated import Calibrated
@@ -16,7 +17,7 @@ from calib_jax.predictions.predictions import Predictions, differing
 
 
 def measure_models(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,
-                   columns: Sequence[str] = SHORT_TABLE) -> Results:
+                   columns: Sequence[str] = SHORT_TABLE, asked: Asked | None = None) -> Results:
   """Measures models before and after calibration on all of their sets: ``judge`` without its verdict."""
   models = _with_groups(models)
   first = next(iter(models.values()))
@@ -31,7 +32,7 @@ def measure_models(models: Mapping[str, Model], *, num_bins: int = 15, num_resam
   progress.at("computing what the sections of the page show")
   fitted = {name: model.fitted for name, model in models.items()}
   results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes,
-                    columns=tuple(columns), failed=failed)
+                    columns=tuple(columns), asked=asked, failed=failed)
   return dataclasses.replace(results, sections=sections.computed(results, models))
 
 

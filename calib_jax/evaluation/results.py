@@ -10,6 +10,7 @@ from scipy.special import stdtrit
 
 import calib_jax
 from calib_jax._numerics.groups import standard_error
+from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.class_errors import ClassSums
 from calib_jax.intervals import draws
 from calib_jax.intervals.resamples import LEVEL
@@ -243,6 +244,7 @@ class Results:
     classes: the names of the classes, or None.
     level: the probability that intervals are meant to cover.
     columns: the columns of the short table, as ``SHORT_TABLE``.
+    asked: what is asked of the confidences of the first model, which the section ``uses`` answers; None for nothing.
     failed: a sentence for each row that is left out because the predictions of its calibrator are not numbers.
     verdict: what ``judge`` recommends by all of this, which every table, page and file shows; None before that.
   """
@@ -255,6 +257,7 @@ class Results:
   classes: tuple[str, ...] | None = None
   level: float = 0.95
   columns: tuple[str, ...] = SHORT_TABLE
+  asked: Asked | None = None
   failed: Mapping[RowKey, str] = dataclasses.field(default_factory=dict)
   verdict: Verdict | None = None
 

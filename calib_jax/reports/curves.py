@@ -64,8 +64,23 @@ def _risk_coverage_finding(shown: Shown) -> str:
   return f"errors among the more confident half, and among all: {'; '.join(lines)}."
 
 
+def _risk_coverage(shown: Shown) -> Axes:
+  axes, asked = risk_coverage_plot(pooled_pairs(shown.lines)), shown.results.asked
+  if asked is None or asked.risk is None:
+    return axes
+  axes.axhline(100 * asked.risk, color=INK, linewidth=0.8, linestyle=":", label=f"{100 * asked.risk:g}%, as asked")
+  by_row = shown.results.sections["uses"][shown.results.first[0]]
+  for i, name in enumerate(shown.lines):
+    if by_row.get(name, {}).get("accepted"):
+      use, errors = by_row[name], by_row[name]["errors"]
+      axes.errorbar(use["accepted"], 100 * errors.estimate, fmt=MARKERS[i % len(MARKERS)], markersize=3.5,
+                    yerr=[[100 * (errors.estimate - errors.low)], [100 * (errors.high - errors.estimate)]],
+                    color=_line(i)["color"], capsize=2, label=f"cut {use['cut']:.4g} of {plain(name)}")
+  return axes
+
+
 FIGURES["risk_coverage"] = ReportFigure(
-  lambda shown: risk_coverage_plot(pooled_pairs(shown.lines)),
+  _risk_coverage,
   "Share of errors among the most confident predictions, with 95% bands.", place=40,
   pooled=" The predictions of all seeds are pooled, and their intervals take them for independent.",
   finding=_risk_coverage_finding)

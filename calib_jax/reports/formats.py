@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax._system.errors import printable
+from calib_jax.evaluation import sections
 from calib_jax.evaluation.columns import BESIDE_ERRORS, COLUMNS, Column, numbers_of
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
 from calib_jax.evaluation.results import Results, Row
@@ -34,7 +35,9 @@ def text(results: Results) -> str:
   """Returns the verdict, the note and the short table in Markdown that a terminal shows too."""
   first, *reasons = (markdown_text(line) for line in results.verdict.lines)
   listed = "\n".join(f"- {reason}" for reason in reasons)
-  return f"{first}\n\n{listed}\n\n{markdown_text(note(results))}\n\n{markdown(to_rows(results))}"
+  tables = "".join(f"\n{markdown_text(table.title)}\n\n{markdown([table.head, *table.rows])}"
+                   for table in sections.tables(results, in_text=True))
+  return f"{first}\n\n{listed}\n\n{markdown_text(note(results))}\n\n{markdown(to_rows(results))}{tables}"
 
 
 def note(results: Results) -> str:

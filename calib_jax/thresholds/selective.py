@@ -9,6 +9,7 @@ from scipy import special, stats
 
 from calib_jax import _checks as checks
 from calib_jax.intervals import draws
+from calib_jax.thresholds.inputs import binomial_interval, effective_size
 
 METHODS = ("binomial", "hoeffding_bentkus")
 RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # Of which the reachable one is named.
@@ -127,8 +128,8 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
   return Threshold(float(confidence[accepted - 1]), accepted / len(loss), float(loss[:accepted].mean()), risk, n, level)
 
 
-def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, risk: float = 0.05, level: float = 0.95
-                    ) -> Check:
+def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, risk: float = 0.05, level: float = 0.95,
+                    groups: ArrayLike | None = None) -> Check:
   """Whether a stored cut still holds on new examples: the error rate of what it accepts, and an exact test.
 
   The p-value is P(Bin(n, risk) ≥ k) for k errors among the n accepted examples.
@@ -139,6 +140,7 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
     correct: ``[N]`` bools.
     risk: the risk that was asked for, in (0, 1).
     level: that of the interval, in (0, 1).
+    groups: optional ``[N]`` integers, as in ``selective_threshold``; n is then the effective number.
 
   Returns:
     The check; with no accepted example its risk is nan, its interval [0, 1] and its p-value 1.
@@ -153,11 +155,12 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
   checks.options(risk=(risk, "(0, 1)"), level=(level, "(0, 1)"))
   confidence, loss = _pairs(confidence, correct, "binomial")
   accepted = confidence >= cut
-  n, k = int(accepted.sum()), int(loss[accepted].sum())
-  if n == 0:
+  if not accepted.any():
     return Check(0, math.nan, 0.0, 1.0, 1.0)
-  low, high = stats.binomtest(k, n).proportion_ci(level, "exact")
-  return Check(n, k / n, float(low), float(high), float(stats.binom.sf(k - 1, n, risk)))
+  n = effective_size(None if groups is None else np.asarray(groups)[accepted], int(accepted.sum()))
+  rate = float(loss[accepted].mean())
+  p_value = stats.binom.sf(np.floor(rate * n + 1e-9) - 1, np.ceil(n - 1e-9), risk)  # Rounded to the safe side.
+  return Check(int(accepted.sum()), rate, *binomial_interval(rate, n, level), float(p_value))
 
 
 def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, method: str) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from calib_jax.evaluation.numbers import counted, distinct_texts, ends, error_text, points
 from calib_jax.evaluation.results import EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
 from calib_jax.predictions.fitting import UNCALIBRATED
-from calib_jax.verdict import decisions, reasons
+from calib_jax.verdict import decisions, reasons, uses
 from calib_jax.verdict.reasons import class_names, detection, is_at_bound, listed, named
 
 
@@ -32,8 +32,10 @@ def verdict(results: Results) -> Verdict:
   calibration = calibration or (_use(results, model, label, len(determined[model])) if label else
                                 _as_it_is(results, model, labels))
   recommendations = (rival, calibration if calibration.kind != "mend" or test_set not in off else None,
-                     _unreliable(off, row, labels), *_undetected(results, row))
-  return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, reasons.reasons(results, row))))
+                     _unreliable(off, row, labels), *_undetected(results, row),
+                     *uses.recommendation(results, row))
+  sentences = [*reasons.reasons(results, row), *uses.reasons(results, row)]
+  return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, sentences)))
 
 
 def _models(evaluated: EvaluatedSet, calibrators: Mapping[str, Sequence[str]]) -> Recommendation:
@@ -88,7 +90,8 @@ def _few_groups(results: Results, model: str) -> Verdict:
   error, excess = row.estimates["ece"], row.excess.estimate
   measured = (f"The ECE is {100 * error.value:.1f}%, and the mean confidence is {100 * abs(excess):.1f} points "
               f"{'above' if excess > 0 else 'below'} the accuracy, of these groups.")
-  return Verdict((Recommendation("undecided", model, line),), (measured, *results.failed.values()))
+  answers = uses.recommendation(results, (model, UNCALIBRATED))
+  return Verdict((Recommendation("undecided", model, line), *answers), (measured, *results.failed.values()))
 
 
 def _nothing_to_calibrate(results: Results, model: str, at_bound: Collection[str]) -> Recommendation | None:

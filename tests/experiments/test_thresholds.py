@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from calib_jax.thresholds import Threshold
@@ -20,5 +21,21 @@ def test_a_cut_that_accepts_everything_breaks_a_low_risk_and_none_breaks_nothing
   assert row["best"] == pytest.approx(1 - t**4, abs=0.01)
 
 
-def test_the_table_of_the_guide_is_that_of_the_rows():
-  assert thresholds.STUDY.page() in (ROOT / "docs" / "thresholds.md").read_text(encoding="utf-8")
+def test_a_calibrator_that_knows_nothing_has_no_cut_out_of_fold_and_sets_and_costs_are_counted(monkeypatch, tmp_path):
+  monkeypatch.setattr(thresholds, "FEWER", 3)
+  monkeypatch.setattr(thresholds, "SPLITS", 2)
+  monkeypatch.setitem(thresholds.FITS, "half", lambda odds, labels: lambda new: np.full(new.shape, 0.6))
+  assert [(row["broken"], row["coverage"]) for row in thresholds._out_of_fold("half", 100)] == [(0, 0)] * 3
+  row, = thresholds._costs(10, 50)
+  assert all(row[name] == 1 for name in ("cost", "less_than_never", "less_than_always"))
+  np.savez(tmp_path / "mine.npz", logits=np.tile(np.log([[0.7, 0.3]]), (400, 1)), labels=np.arange(400) % 10 > 6)
+  study = thresholds.sets_study([tmp_path / "mine.npz"])
+  rows = study.measured("mine", "lac")
+  assert [row["temperature"] for row in rows] == pytest.approx([1, 1, 1], abs=0.3)
+  assert all(row["size"] == 2 and row["coverage"] == 1 for row in rows)  # 30% errors need both classes in each set.
+
+
+@pytest.mark.parametrize("study", [thresholds.STUDY, thresholds.OUT_OF_FOLD, thresholds.sets_study([]),
+                                   thresholds.COSTS], ids=lambda study: study.name)
+def test_the_tables_of_the_guide_are_those_of_the_rows(study):
+  assert study.page() in (ROOT / "docs" / "thresholds.md").read_text(encoding="utf-8")

@@ -115,6 +115,9 @@ def test_a_stored_cut_is_tested_exactly():
   assert check.p_value == pytest.approx(stats.binomtest(18, 200, 0.05, "greater").pvalue)
   assert (check.low, check.high) == pytest.approx(tuple(stats.binomtest(18, 200).proportion_ci(0.95)))
   assert check_threshold(2.0, confidence, correct)[2:] == (0.0, 1.0, 1.0)
+  groups = np.repeat(np.arange(300), 5)
+  copied = check_threshold(0.5, np.repeat(confidence, 5), np.repeat(correct, 5), groups=groups)
+  assert copied == pytest.approx(check._replace(accepted=1000))
 
 
 @pytest.mark.parametrize(("change", "match"), [

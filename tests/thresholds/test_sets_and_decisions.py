@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from calib_jax.thresholds import decision_threshold, net_benefit, prediction_sets
+from calib_jax.thresholds import decision_threshold, decisions, net_benefit, prediction_sets
 
 
 class _Given(ClassifierMixin, BaseEstimator):
@@ -93,9 +93,46 @@ def test_acts_have_the_lowest_expected_cost_and_money_is_counted_in_pairs():
   always = np.array([[costs[a, k] for k in labels] for a in range(4)])
   np.testing.assert_allclose(decision.always, always.mean(1))
   np.testing.assert_allclose(decision.saved, (always - paid).mean(1))
-  half = 1.9605 * (always - paid).std(1, ddof=1) / 4000**0.5
-  np.testing.assert_allclose(decision.saved_interval, decision.saved[:, None] + half[:, None] * [-1, 1], rtol=1e-3)
+  half = (-2 * math.log(0.05)) ** 0.5 * (always - paid).std(1) / 4000**0.5  # Of many values it is nearly normal.
+  np.testing.assert_allclose(decision.saved_interval, decision.saved[:, None] + half[:, None] * [-1, 1], rtol=0.02)
   assert (decision.saved_interval[:, 0] > 0).all() and math.isnan(decision.cut)
+
+
+def test_the_interval_of_a_mean_is_that_of_its_definition():
+  """The ends are where the largest log(1 + λ (m - v)) of a fine grid of λ reaches -log(0.05) / n."""
+  values = np.repeat([0.0, 1.0, 10.0], [60, 30, 3])
+  mean, low, high = decisions.mean_interval(values, (0.0, 10.0))
+  for end, bound in ((low, 0.0), (high, 10.0)):
+    rates = np.linspace(0, 1 / (bound - end), 200_001)[:-1]
+    assert np.log1p(rates * (end - values[:, None])).sum(0).max() == pytest.approx(-math.log(0.05), abs=1e-4)
+  assert low < mean < high and mean == values.mean()
+
+
+def test_the_interval_of_a_mean_at_the_edges():
+  assert decisions.mean_interval(np.zeros(100), (0.0, 1.0))[2] == pytest.approx(1 - 0.05 ** (1 / 100))
+  assert decisions.mean_interval(np.zeros(100), (0.0, 1.0))[:2] == (0.0, 0.0)
+  assert decisions.mean_interval(np.full(9, 2.0), (2.0, 2.0)) == (2.0, 2.0, 2.0)
+  values, groups = np.arange(40) % 4 / 1.0, np.repeat(np.arange(40), 5)
+  copied = decisions.mean_interval(np.repeat(values, 5), (0.0, 5.0), groups=groups)
+  assert copied == pytest.approx(decisions.mean_interval(values, (0.0, 5.0)))
+  shifted = decisions.mean_interval(1e6 + 1e3 * values, (1e6, 1e6 + 5e3))
+  assert shifted == pytest.approx(1e6 + 1e3 * np.array(decisions.mean_interval(values, (0.0, 5.0))), rel=1e-9)
+
+
+@pytest.mark.parametrize(("miss", "n"), [(10.0, 100), (100.0, 100), (100.0, 1000)])
+def test_intervals_of_costs_hold_the_true_cost_also_of_rare_dear_mistakes(miss, n):
+  """In 300 draws of calibrated predictions, the exact values are in the intervals in 95%, by three standard errors."""
+  rng, costs, misses = np.random.default_rng(0), np.array([[0.0, miss], [1.0, 0.0]]), np.zeros(3, int)
+  p = rng.beta(0.5, 20, 200_000)
+  act = p * miss > 1 - p
+  expected = np.array([np.where(act, 1 - p, miss * p).mean(), (miss * p).mean(), (1 - p).mean()])
+  for _ in range(300):
+    p = rng.beta(0.5, 20, n)
+    decision = decision_threshold(np.stack([1 - p, p], 1), costs, (rng.uniform(size=n) < p).astype(int))
+    ends = np.array([decision.interval, *decision.saved_interval])
+    truth = expected - [0, expected[0], expected[0]]
+    misses += (truth < ends[:, 0]) | (truth > ends[:, 1])
+  assert (misses <= 15 + 3 * (15 * 0.95) ** 0.5).all()
 
 
 def test_a_cut_of_two_classes_is_where_costs_are_equal():

@@ -40,6 +40,7 @@ class Section:
   # A function of content that is not empty to a sentence that says what the figure shows.
   finding: Callable[[Mapping], str] = lambda content: ""
   figure_place: int = 100  # The place of the figure among those of the page, in tens.
+  in_text: bool = False  # Whether terminal and ``results.md`` show the table too.
 
 
 SECTIONS: dict[str, Section] = {}
@@ -50,10 +51,10 @@ def computed(results: Results, models: Mapping[str, Model]) -> dict[str, Mapping
   return {name: section.compute(results, models) for name, section in _sorted("in_json")}
 
 
-def tables(results: Results) -> list[Table]:
-  """Returns the tables of the sections that have something to show, in the order of the page."""
+def tables(results: Results, *, in_text: bool = False) -> list[Table]:
+  """Returns the tables of the sections that have something to show, in the order of the page; or those of the text."""
   return [section.table(content, results) for name, section in _sorted("on_page")
-          if (content := results.sections.get(name))]
+          if section.in_text >= in_text and (content := results.sections.get(name))]
 
 
 def _sorted(place: str) -> list[tuple[str, Section]]:

@@ -1,0 +1,115 @@
+"""What the confidences of the first model are good for: cuts, sets of classes and acts, as far as they are asked."""
+
+from collections.abc import Mapping
+import math
+from typing import Any
+
+import numpy as np
+
+from calib_jax import metrics, thresholds
+from calib_jax._system.errors import UserError
+from calib_jax.evaluation.asked import Asked
+from calib_jax.evaluation.numbers import cell
+from calib_jax.evaluation.results import Interval, Results, Values
+from calib_jax.evaluation.sections import SECTIONS, Section, Table
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.predictions.fitting import UNCALIBRATED, Model
+from calib_jax.thresholds.decisions import mean_interval
+from calib_jax.thresholds.inputs import binomial_interval
+
+Use = dict[str, Any]  # Numbers, intervals and phrases of a row on a set by their names.
+
+
+def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, Use]]:
+  """Chooses cuts and sets by each row of the first model, and judges them, and its acts, on each set."""
+  asked, (name, model) = results.asked, next(iter(models.items()))
+  if asked is None:
+    return {}
+  chosen, content = {label: _chosen(asked, label) for label in model.labels}, {}
+  for set_name, evaluated in results.measured.items():
+    uses, paid = {}, {}
+    for label, (threshold, rule, use) in chosen.items():
+      values = evaluated.rows[name, label].values
+      if threshold and asked.judges:
+        use = use | _judged(threshold, values)
+      if (rule and asked.judges) or asked.costs is not None:
+        probs = _probs(model.calibrated(set_name, label)[0])
+        use = use | (_of_sets(rule(probs), values, asked.level) if rule and asked.judges else {})
+        use = use | (_of_acts(probs, values, asked, paid, label) if asked.costs is not None else {})
+      uses[name, label] = use
+    content[set_name] = results.named(uses)
+  return content
+
+
+def _probs(source: Calibrated) -> np.ndarray:
+  """Probabilities ``[N, K]`` of all examples."""
+  return source.probs(slice(None), source.log_probs())
+
+
+def _chosen(asked: Asked, label: str) -> tuple[thresholds.Threshold | None, thresholds.SetRule | None, Use]:
+  """The cut and the rule of the sets of a row, as far as they are asked, and what is shown of them."""
+  threshold = rule = None
+  if label in asked.stored:
+    threshold = thresholds.Threshold(asked.stored[label], math.nan, math.nan, asked.risk, 0, asked.level)
+    return threshold, None, {"cut": threshold.cut}
+  if label not in asked.chosen_on:
+    return None, None, {}
+  source, where = asked.chosen_on[label]
+  probs, (labels, groups) = _probs(source), (source.part.labels, source.part.groups)
+  if not np.isfinite(probs).all():
+    raise UserError(f"{label} gives no probabilities when it is fitted to a part of {where}: leave it out.")
+  use = {"chosen_on": where}
+  if asked.risk is not None:
+    confidence, correct = (probs[:, 1], labels == 1) if source.part.records else metrics.top_label(probs, labels)
+    threshold = thresholds.selective_threshold(confidence, correct, risk=asked.risk, level=asked.level, groups=groups)
+    use |= {"guarantee": str(threshold), "cut": threshold.cut}
+  if asked.coverage is not None:
+    rule = thresholds.prediction_sets(probs, labels, coverage=asked.coverage)
+  return threshold, rule, use
+
+
+def _judged(threshold: thresholds.Threshold, values: Values) -> Use:
+  """What a set says of a cut."""
+  check = thresholds.check_threshold(threshold.cut, values.confidence[:, 0], values.correct[:, 0], groups=values.groups,
+                                     risk=threshold.risk_bound, level=threshold.level)
+  return {"accepted": check.accepted / len(values.confidence), "errors": Interval(check.risk, check.low, check.high),
+          "p_value": check.p_value}
+
+
+def _of_sets(sets: np.ndarray, values: Values, level: float) -> Use:
+  """What sets of classes ``[N, K]`` hold."""
+  share = float(sets[np.arange(len(sets)), values.labels[:, 0]].mean())
+  return {"set_coverage": Interval(share, *binomial_interval(share, len(sets), level)),
+          "set_size": float(sets.sum(axis=1).mean()), "sets_of_one_class": float(np.mean(sets.sum(axis=1) == 1))}
+
+
+def _of_acts(probs: np.ndarray, values: Values, asked: Asked, paid: dict[str, np.ndarray], label: str) -> Use:
+  """What the acts of a row cost, which is added to ``paid``, less than other rules."""
+  labels, options = values.labels[:, 0], {"level": asked.level, "groups": values.groups}
+  decision = thresholds.decision_threshold(probs, asked.costs, labels, **options)
+  paid[label] = asked.costs[decision.acts, labels]
+  use = {"cost": Interval(decision.cost, *decision.interval), "cost_expected": decision.expected} | {
+    f"less_than_always_{act}": Interval(saved, *ends) for act, saved, ends in zip(
+      asked.acts, decision.saved.tolist(), decision.saved_interval.tolist(), strict=True)}
+  if label != UNCALIBRATED:
+    most = float(np.ptp(asked.costs, axis=0).max())
+    use["less_than_uncalibrated"] = Interval(*mean_interval(paid[UNCALIBRATED] - paid[label], (-most, most), **options))
+  return use
+
+
+def table(content: Mapping[str, Mapping[str, Use]], results: Results) -> Table:
+  """Returns all numbers, in fractions and units of cost."""
+  names = list(dict.fromkeys(name for by_row in content.values() for use in by_row.values() for name in use
+                             if name != "chosen_on"))
+  rows = [[set_name, row, *(_text(use.get(name, "")) for name in names)]
+          for set_name, by_row in content.items() for row, use in by_row.items()]
+  return Table("What the confidences are good for, in fractions and units of cost",
+               ["evaluated on", "row", *(name.replace("_", " ") for name in names)], rows)
+
+
+def _text(value: Interval | float | str) -> str:
+  """An entry as a cell."""
+  return cell(value, 1) if isinstance(value, Interval) else value if isinstance(value, str) else f"{value:.4g}"
+
+
+SECTIONS["uses"] = Section(compute, table, in_json=8, on_page=-1, in_text=True)

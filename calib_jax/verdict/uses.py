@@ -1,0 +1,83 @@
+"""Says where to cut, whether a cut from before holds, what sets hold and what acts cost, as far as it is asked."""
+
+from collections.abc import Mapping
+import math
+from typing import Any
+
+from calib_jax.evaluation.numbers import distinct_texts
+from calib_jax.evaluation.results import Interval, Recommendation, Results, RowKey
+from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.verdict.reasons import MOST, listed
+
+FAILS = "cut_fails"  # The kind of the recommendation that says it.
+ALWAYS = "less_than_always_"
+
+
+def recommendation(results: Results, row: RowKey) -> list[Recommendation]:
+  """Says where to cut the confidences of a row, or whether a cut from before holds, by a test on all sets at once."""
+  asked, (label, by_set) = results.asked, _by_set(results, row)
+  use = next(iter(by_set.values()), {})
+  if "cut" not in use:
+    return []
+  broken = [name for name, judged in by_set.items() if judged.get("p_value", 1.0) <= (1 - asked.level) / len(by_set)]
+  shown = f"more than {100 * asked.risk:g}% errors are shown on {listed(broken)}" if broken else ""
+  if asked.stored:
+    text = f"The cut {use['cut']:.4g} of {label} " + (f"no longer holds: {shown}" if broken else "is not shown to fail")
+  else:
+    text = use["guarantee"][0].upper() + use["guarantee"][1:] + (f", but {shown}" if broken else "")
+  kind = FAILS if broken else "no_cut" if math.isnan(use["cut"]) else "automate"
+  numbers = {key: use[key] for key in ("cut", "accepted", "p_value") if key in use}
+  return [Recommendation(kind, label, f"{text}.", {"risk": asked.risk, **numbers})]
+
+
+def reasons(results: Results, row: RowKey) -> list[str]:
+  """Says what a cut and sets were chosen on, and what each set says of them and of the costs of acts."""
+  label, by_set = _by_set(results, row)
+  sentences, use = [], next(iter(by_set.values()), {})
+  if "chosen_on" in use:
+    what = ["cut"] * ("cut" in use) + ["rule of sets"] * (results.asked.coverage is not None)
+    judge = f"judged on {listed(list(by_set))}" if results.asked.judges else "not judged, for which --test is needed"
+    sentences.append(f"The {' and '.join(what)} by {label} {'are' if len(what) > 1 else 'is'} chosen on "
+                     f"{use['chosen_on']}, and {judge}.")
+  for name, judged in list(by_set.items())[:MOST]:
+    if "accepted" in judged and not math.isnan(judged["cut"]):
+      share = f", of which {_percent(judged['errors'])} are errors" if judged["accepted"] else ""
+      sentences.append(f"On {name} the cut accepts {100 * judged['accepted']:.0f}% of the cases{share}.")
+    if "set_size" in judged:
+      sentences.append(f"On {name} {_percent(judged['set_coverage'])} of the sets hold the true class, with "
+                       f"{judged['set_size']:.2f} classes on average.")
+    if "cost" in judged:
+      sentences.append(f"On {name} the acts by {label} cost {_amount(judged['cost'])} per case; {_savings(judged)}.")
+  return sentences
+
+
+def _savings(judged: Mapping[str, Any]) -> str:
+  """Says what acts cost less than one act for all cases, and less than without calibration."""
+  always = {name: less for name, less in judged.items() if name.startswith(ALWAYS)}
+  name, less = min(always.items(), key=lambda item: item[1].estimate)
+  is_shown = min(x.low for x in always.values()) > 0  # Of each act, so that no correction for their number is needed.
+  text = (f"any one act for all cases {'costs more' if is_shown else 'is not shown to cost more'}, "
+          f"{name.removeprefix(ALWAYS)} {_amount(less)}")
+  if change := judged.get("less_than_uncalibrated"):
+    text += f"; calibration {'saves' if change.low > 0 else 'is not shown to save:'} {_amount(change)}"
+  return text
+
+
+def _percent(share: Interval) -> str:
+  """A share in percent with its interval."""
+  return f"{100 * share.estimate:.1f}% ({100 * share.low:.1f} to {100 * share.high:.1f}%)"
+
+
+def _amount(amount: Interval) -> str:
+  """An amount with its interval."""
+  estimate, low, high = distinct_texts(amount.estimate, amount.low, amount.high)
+  return f"{estimate} ({low} to {high})"
+
+
+def _by_set(results: Results, row: RowKey) -> tuple[str, dict[str, Mapping[str, Any]]]:
+  """The name of a row, or that of a cut from before, and what it is good for by set."""
+  label = next(iter(results.asked.stored), row[1]) if results.asked else row[1]
+  name = results.row_name((row[0], label))
+  content = results.sections.get("uses", {})
+  return ("the uncalibrated model" if label == UNCALIBRATED else label,
+          {key: by_row[name] for key, by_row in content.items() if name in by_row})

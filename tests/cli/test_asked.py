@@ -1,0 +1,178 @@
+"""What ``evaluate`` answers where it is asked for a cut, for sets of classes and for costs, and what it refuses."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from calib_jax import thresholds
+from calib_jax.cli import asked
+from calib_jax.cli import evaluate as command
+from calib_jax.evaluation import Predictions
+
+pytestmark = pytest.mark.xdist_group("evaluate")
+COSTS = "act,ill,healthy\nsend home,10,0\ntreat,0,1\n"
+
+
+def _arrays(seed, n=1500, right=1.0, names=("healthy", "ill")):
+  """Two classes; logits are twice too large, or more wrong where ``right`` is small."""
+  rng = np.random.default_rng(seed)
+  odds = 4 * rng.normal(size=n)
+  labels = (rng.uniform(size=n) < 1 / (1 + np.exp(-right * odds))).astype(np.int32)
+  arrays = {"logits": np.stack([-odds, odds], 1).astype(np.float32), "labels": labels, "patient": np.arange(n)}
+  return arrays | ({"classes": np.array(names)} if names else {})
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("asked")
+  for name, arrays in {"fit": _arrays(0), "test": _arrays(1), "choose": _arrays(2), "drift": _arrays(3, right=0.3),
+                       "few": _arrays(4, 40), "plain": _arrays(5, names=())}.items():
+    np.savez(folder / f"{name}.npz", **arrays)
+    confidence = 1 / (1 + np.exp(-2 * np.abs(arrays["logits"][:, 1].astype(float))))
+    np.savez(folder / f"{name}_records.npz", confidence=confidence,
+             correct=(arrays["logits"][:, 1] > 0) == arrays["labels"])
+  (folder / "costs.csv").write_text(COSTS)
+  return folder
+
+
+def _run(files, capsys, *arguments):
+  """The exit code, the JSON and the messages."""
+  named = [str(files / a) if a.endswith((".npz", ".csv")) else a for a in arguments]
+  code = command.main([*named, "--num_resamples=20", "--json", "-"])
+  captured = capsys.readouterr()
+  return code, json.loads(captured.out or "{}"), captured.err
+
+
+TS = ("--fit", "fit.npz", "--calibrators", "temperature_scaling")
+
+
+def test_a_cut_is_chosen_out_of_fold_or_on_a_file_of_its_own_and_judged_on_the_test_set(files, capsys):
+  of_fold = _run(files, capsys, *TS, "--test", "test.npz", "--risk=0.05")[1]
+  of_file = _run(files, capsys, *TS, "--test", "test.npz", "--choose", "choose.npz", "--risk=0.05")[1]
+  arrays = {name: dict(np.load(files / f"{name}.npz")) for name in ("fit", "test", "choose")}
+
+  def confidence(name):
+    odds = np.abs(arrays[name]["logits"][:, 1] * 2).astype(np.float64)
+    return 1 / (1 + np.exp(-odds)), (arrays[name]["logits"][:, 1] > 0) == arrays[name]["labels"]
+
+  for content, chosen in ((of_fold, "fit"), (of_file, "choose")):
+    use = content["uses"]["test"]["uncalibrated"]
+    expected = thresholds.selective_threshold(*confidence(chosen))
+    check = thresholds.check_threshold(expected.cut, *confidence("test"))
+    assert use["cut"] == pytest.approx(expected.cut, rel=1e-6) and use["guarantee"] == str(expected)
+    assert use["errors"]["estimate"] == pytest.approx(check.risk, abs=0.003)
+    assert use["chosen_on"].endswith(f"{chosen}.npz")
+    calibrated = content["uses"]["test"]["temperature_scaling"]
+    assert ("approximate" in calibrated["chosen_on"]) == (chosen == "fit")
+    # Of two classes a temperature keeps the order, so that as many are accepted, but at another cut.
+    assert calibrated["accepted"] == pytest.approx(use["accepted"], abs=0.05) and calibrated["cut"] < use["cut"] - 1e-3
+    assert content["verdict"]["first_line"].endswith(f"cut {calibrated['cut']:.4g}.")
+    assert content["verdict"]["recommendations"][-1]["kind"] == "automate"
+
+
+def test_without_a_test_set_a_cut_is_chosen_and_not_judged(files, capsys):
+  code, content, _ = _run(files, capsys, *TS, "--risk=0.05")
+  use = content["uses"]["fit"]["temperature_scaling"]
+  assert code == 0 and "guarantee" in use and "errors" not in use
+  assert any("not judged, for which --test is needed" in reason for reason in content["verdict"]["reasons"])
+
+
+def test_records_have_the_cut_of_the_predictions_that_they_are_of(files, capsys):
+  uses = [_run(files, capsys, *TS[:1], f"fit{kind}.npz", *TS[2:], "--test", f"test{kind}.npz", "--risk=0.05")[1]["uses"]
+          for kind in ("", "_records")]
+  ours, theirs = (use[name]["uncalibrated"] for use, name in zip(uses, ("test", "test_records"), strict=True))
+  assert ours["cut"] == pytest.approx(theirs["cut"], rel=1e-5) and ours["accepted"] == theirs["accepted"]
+  assert uses[1]["test_records"]["temperature_scaling"]["cut"] < theirs["cut"]
+
+
+def test_no_cut_is_said(files, capsys):
+  _, content, _ = _run(files, capsys, "--test", "test.npz", "--choose", "few.npz", "--risk=0.05")
+  assert content["verdict"]["first_line"].endswith("would.") and content["uses"]["test"]["uncalibrated"]["cut"] is None
+  assert "No cut reaches 5% errors with 40 examples (95% sure)" in content["verdict"]["first_line"]
+
+
+@pytest.mark.parametrize(("test", "code", "sentence"), [
+  ("test", 0, "The cut 0.97 of the uncalibrated model is not shown to fail."),
+  ("drift", 3, "The cut 0.97 of the uncalibrated model no longer holds: more than 5% errors are shown on drift.")])
+def test_a_stored_cut_that_no_longer_holds_fails_the_command_if_that_is_asked(test, code, sentence, files, capsys):
+  options = ["--test", f"{test}.npz", "--cut=0.97"]
+  actual, content, _ = _run(files, capsys, *options, "--fail_if=risk>0.05")
+  assert actual == code and content["verdict"]["first_line"].endswith(sentence)
+  assert _run(files, capsys, *options, "--risk=0.05")[0] == 0
+  arrays, use = np.load(files / f"{test}.npz"), content["uses"][test]["uncalibrated"]
+  certain = np.abs(arrays["logits"][:, 1]) * 2 >= np.log(0.97 / 0.03)
+  check = thresholds.check_threshold(0.5, certain.astype(float), (arrays["logits"][:, 1] > 0) == arrays["labels"])
+  assert use["p_value"] == pytest.approx(check.p_value) and (use["p_value"] <= 0.05) == (code == 3)
+
+
+def test_a_stored_cut_fails_on_one_of_several_sets_by_a_test_that_holds_for_all_of_them(files, capsys):
+  code, content, _ = _run(files, capsys, "--test", "test.npz", "--test", "drift.npz", "--cut=0.97",
+                          "--fail_if=risk>0.05")
+  assert code == 3 and content["verdict"]["first_line"].endswith("more than 5% errors are shown on drift.")
+
+
+def test_sets_and_costs_are_those_of_the_library(files, capsys):
+  _, content, _ = _run(files, capsys, *TS, "--test", "test.npz", "--choose", "choose.npz", "--sets=0.9", "--costs",
+                       "costs.csv")
+  test, choose = (dict(np.load(files / f"{name}.npz")) for name in ("test", "choose"))
+  probs = {name: np.exp(a["logits"]) / np.exp(a["logits"]).sum(1, keepdims=True)
+           for name, a in (("test", test), ("choose", choose))}
+  sets = thresholds.prediction_sets(probs["choose"], choose["labels"])(probs["test"])
+  decision = thresholds.decision_threshold(probs["test"], np.array([[0.0, 10.0], [1.0, 0.0]]), test["labels"])
+  use = content["uses"]["test"]["uncalibrated"]
+  assert use["set_size"] == pytest.approx(sets.sum(1).mean(), abs=0.002)
+  assert use["set_coverage"]["estimate"] == pytest.approx(sets[np.arange(len(sets)), test["labels"]].mean(), abs=0.002)
+  cost, saved = use["cost"], use["less_than_always_treat"]
+  assert [cost["estimate"], cost["low"], cost["high"]] == pytest.approx([decision.cost, *decision.interval], abs=1e-3)
+  assert saved["estimate"] == pytest.approx(decision.saved[1], abs=1e-3)
+  calibrated = content["uses"]["test"]["temperature_scaling"]
+  less = cost["estimate"] - calibrated["cost"]["estimate"]
+  assert calibrated["less_than_uncalibrated"]["estimate"] == pytest.approx(less)
+  assert any("the acts by temperature_scaling cost" in reason for reason in content["verdict"]["reasons"])
+
+
+def test_costs_without_names_of_classes_are_taken_in_order_and_it_is_said(files, capsys):
+  _, content, messages = _run(files, capsys, "--test", "plain.npz", "--costs", "costs.csv")
+  assert "its columns are taken in their order: ill is class 0" in messages
+  plain = np.load(files / "plain.npz")
+  sent_home = plain["logits"][:, 1] * 2 > np.log(10)  # Class 1, healthy, is ten times as probable as class 0.
+  cost = np.where(sent_home, 10 * (1 - plain["labels"]), plain["labels"]).mean()
+  assert content["uses"]["plain"]["uncalibrated"]["cost"]["estimate"] == pytest.approx(cost, abs=1e-6)
+
+
+@pytest.mark.parametrize(("arguments", "match"), [
+  (["--test", "test.npz", "--risk=0.05"], "must be others: name both, or a cut from before"),
+  ([*TS, "--test", "fit.npz", "--risk=0.05"], "hold the same predictions: a cut must be chosen on others"),
+  ([*TS, "--test", "test.npz", "--choose", "fit.npz", "--risk=0.05"], "and --fit hold the same predictions"),
+  ([*TS, "--test", "test.npz", "--choose", "test.npz", "--risk=0.05"], "and test hold the same predictions"),
+  (["--fit", "fit.npz", "--test", "test.npz", "--cut=0.9", "--risk=0.05"], "of one calibrator: name it by"),
+  (["--test", "test.npz", "--cut=0.9"], "needs the --risk that it was chosen for"),
+  (["--test", "test.npz", "--cut=nan", "--risk=0.05"], "--cut must be a number"),
+  ([*TS, "--test", "test.npz", "--risk=1.5"], "risk must be in"),
+  ([*TS, "--test", "test.npz", "--fail_if=risk>1e9"], "--fail_if must be 'risk>NUMBER'"),
+  ([*TS, "--test", "test.npz", "--fail_if=__import__('os')"], "--fail_if must be 'risk>NUMBER'"),
+  ([*TS, "--test", "test.npz", "--risk=0.1", "--fail_if=risk>0.05"], "with the number of --risk"),
+  ([*TS, "--fail_if=risk>0.05"], "--fail_if is judged on --test"),
+  ([*TS, "--sets=0.9"], "--sets are judged on --test"),
+  ([*TS, "--test", "test.npz", "--groups=patient", "--sets=0.9"], "leave out --groups"),
+  ([*TS, "--test", "test.npz", "--compare", "drift.npz", "--risk=0.05"], "are for one model of classes"),
+  ([*TS, "--test", "test.npz", "--choose", "choose.npz"], "add one of them"),
+  (["--test", "test_records.npz", "--costs", "costs.csv"], "records have no class, so leave them out"),
+  (["--test", "test.npz", "--costs", "absent.csv"], "absent.csv must be a matrix of costs.*it is no file")])
+def test_what_is_not_sound_is_refused(arguments, match, files, capsys):
+  code, _, messages = _run(files, capsys, *arguments)
+  assert code == 2 and "error: " in messages and re.search(match, messages), messages
+
+
+@pytest.mark.parametrize(("text", "match"), [
+  ("", "matrix of costs"), ("act,healthy,ill\n", "it has no rows"), ("act,healthy,ill\na,0\n", "line 2 has 2 fields"),
+  ("act,healthy,ill\na,0,x\n", "could not convert"), ("act,healthy,ill\na,0,inf\n", "not finite"),
+  ("act,healthy,ill\na,0,1\na,1,0\n", "an act is there twice"),
+  ("act,healthy,sick\na,0,1\n", "name the classes healthy, ill")])
+def test_a_matrix_of_costs_that_cannot_be_read_is_refused(text, match, tmp_path):
+  (tmp_path / "costs.csv").write_text(text)
+  test = Predictions(np.zeros((1, 2), np.float32), np.zeros(1, np.int32), classes=("healthy", "ill"))
+  with pytest.raises(asked.UserError, match=match):
+    asked.read_costs(tmp_path / "costs.csv", test, print)
