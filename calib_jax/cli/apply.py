@@ -2,7 +2,8 @@
 
 The calibrator is an ``.npz`` that ``evaluate --out`` or ``calibrators.save`` wrote. The predictions are a .csv, .tsv,
 .jsonl, .parquet or .npz with logits or probabilities, with or without labels; a file may be larger than the memory. The
-result has the probabilities in place of the outputs, and everything else of the input; its ending says what it is.
+result has the probabilities in place of the outputs, and everything else of the input; its ending says what it is. A
+calibrator that was fitted to records takes a column ``confidence``, and writes one.
 """
 
 import argparse

@@ -1,9 +1,10 @@
 """Evaluates predictions of any framework: python -m calib_jax.evaluation --fit val.npz --test test.npz.
 
 Each file is an ``.npz`` with ``labels`` ``[N]`` and ``logits`` (or ``probs``) ``[N, K]``, a pair LOGITS.npy,LABELS.npy,
-a .csv, .tsv, .jsonl or .parquet; one column is the probability or the log-odds of class 1. Calibrators are fitted to
---fit and evaluated on each --test. Without --test they are cross-validated on --fit, and without --fit the predictions
-of --test are only measured. With --ensemble several files after each of these are pooled.
+a .csv, .tsv, .jsonl or .parquet; one column is the probability or the log-odds of class 1. A file with ``confidence``
+and ``correct`` holds records, of answers that are right or wrong. Calibrators are fitted to --fit and evaluated on each
+--test. Without --test they are cross-validated on --fit, and without --fit the predictions of --test are only measured.
+With --ensemble several files after each of these are pooled.
 """
 
 import argparse

@@ -1,0 +1,17 @@
+"""The study of calibrators of records: that the guide has its rows, and what these say of the default."""
+
+from calib_jax import calibrators
+from experiments import records
+from experiments.common.commands import ROOT
+from experiments.common.rows import frame
+
+
+def test_the_table_of_the_guide_is_that_of_the_rows():
+  assert records.STUDY.page() in (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+
+
+def test_the_default_is_within_1_percent_of_the_best_in_90_percent_of_draws():
+  (default,) = calibrators.recommended(800, 2, records=True).values()
+  rows = frame(records.STUDY.path)
+  within = rows[rows.calibrator == default.options["base"].name].groupby("size").within.mean()
+  assert list(within.index) == list(records.SIZES) and (within >= 0.9).all(), within
