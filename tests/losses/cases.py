@@ -74,21 +74,25 @@ def cases(table):
   return [_parameter(name, options) for name, each in table.items() for options in each]
 
 
-def _parameter(name, options, marks=()):
+def _parameter(name, options):
   described = ",".join(f"{key}={value}" for key, value in options.items() if not isinstance(value, np.ndarray))
   label = f"{name}-{described or 'default'}"
-  return pytest.param(name, options, id=label, marks=[pytest.mark.xdist_group(label), *marks])
+  return pytest.param(name, options, id=label, marks=[pytest.mark.xdist_group(label)])
+
+
+def formulas(table):
+  """The cases whose options choose a formula; options that are numbers take the path of the defaults."""
+  return [p for p in cases(table) if p.values[1] is FIRST[p.values[0]]
+          or any(isinstance(value, str | bool) for value in p.values[1].values())]
 
 
 def grid(table):
-  """``(name, options, K)``, with K other than the 3 of the other tests; most of them are slow."""
+  """``(name, options, K)``, with K other than the 3 of the other tests: 2, and the slow 1,000 with default options."""
   actual = []
-  for name, each in table.items():
-    for options in each:
-      for k in (2, 10, 1000) if options is FIRST[name] else (2, 1000):
-        fast = (k == 2 or (k == 10 and name in PER_EXAMPLE)) and options is FIRST[name]
-        parameter = _parameter(name, options, [] if fast else [pytest.mark.slow])
-        actual.append(pytest.param(*parameter.values, k, id=f"{parameter.id}-{k}", marks=parameter.marks))
+  for p in formulas(table):
+    first = p.values[1] is FIRST[p.values[0]]
+    actual += [pytest.param(*p.values, k, id=f"{p.id}-{k}", marks=[*p.marks, *[pytest.mark.slow] * slow])
+               for k, slow in ((2, not first), *([(1000, True)] if first else []))]
   return actual
 
 

@@ -1,4 +1,4 @@
-"""Every loss, of ``[B, T, K]``, in every program, and many of ``[N, K]``: each gives what one flat batch gives.
+"""Every loss by ``vmap``, and each that exchanges rows or loops in every program: each gives what one flat batch gives.
 
 Rows ``[B, T]`` of losses per batch have weights. One device holds padding alone. Few losses stand for all in the fast
 tests, but each is compiled there by itself, and each per batch over devices, too.
@@ -107,20 +107,12 @@ def _sharded(name, scale, batch, axes):
   return _jit(name, scale, _on(_mesh(axes), batch))
 
 
-PROGRAMS = {"jit": _jit, "vmap": _vmap, "pmap": _pmap, "shard_map": _shard_map,
-            "shard_map unchecked": functools.partial(_shard_map, check_vma=False),
-            "auto mesh": functools.partial(_sharded, axes="Auto"),
-            "explicit mesh": functools.partial(_sharded, axes="Explicit")}
-
-
-def _is_fast(name, shape, program):
-  if program == "jit":
-    return name not in EXCHANGES and name not in cases.PER_EXAMPLE  # Of those, another test has leading axes.
-  if program == "vmap":
-    return name not in EXCHANGES and shape == "[N, K]"
-  if program == "pmap" and shape == "[N, K]":
-    return name not in cases.PER_EXAMPLE
-  return name in FEW and (shape == "[B, T, K]") == (program != "explicit mesh")
+# Each with the shape of its batch; ``[B, T, K]`` has weights.
+PROGRAMS = {"jit": (_jit, "[B, T, K]"), "vmap": (_vmap, "[N, K]"), "pmap": (_pmap, "[N, K]"),
+            "shard_map": (_shard_map, "[B, T, K]"),
+            "shard_map unchecked": (functools.partial(_shard_map, check_vma=False), "[B, T, K]"),
+            "auto mesh": (functools.partial(_sharded, axes="Auto"), "[B, T, K]"),
+            "explicit mesh": (functools.partial(_sharded, axes="Explicit"), "[N, K]")}
 
 
 @functools.cache
@@ -133,18 +125,20 @@ def _expected(name, shape):
 
 
 def _matrix():
-  for name, shape, program in itertools.product(LOSSES, SHAPES, PROGRAMS):
-    # The flat batch by jit is what all are compared with; over a mesh it is of those that loop or exchange arrays.
-    if shape == "[N, K]" and (program == "jit" or (program not in ("vmap", "pmap") and name not in (*FEW, *EXCHANGES))):
+  for name, program in itertools.product(LOSSES, PROGRAMS):
+    # Rows of a loss per example do not know of each other, and have a test of leading axes; two of them loop.
+    if (name in cases.PER_EXAMPLE and (program == "jit" or (name not in FEW and program != "vmap"))) or (
+        program == "shard_map unchecked" and name not in FEW):
       continue
-    slow = [] if _is_fast(name, shape, program) else [pytest.mark.slow]
-    yield pytest.param(name, shape, program, id=f"{name}-{shape}-{program}",
-                       marks=[pytest.mark.xdist_group(f"matrix {name}"), *slow])
+    slow = name in EXCHANGES if program in ("jit", "vmap", "pmap") else name not in FEW
+    yield pytest.param(name, program, id=f"{name}-{program}",
+                       marks=[pytest.mark.xdist_group(f"matrix {name}"), *[pytest.mark.slow] * slow])
 
 
-@pytest.mark.parametrize(("name", "shape", "program"), list(_matrix()))
-def test_every_program_gives_the_value_and_gradient_of_one_flat_batch(name, shape, program):
-  value, gradient = PROGRAMS[program](name, np.array([1.0, 0.9, 1.2], np.float32), _batch(SHAPES[shape]))
+@pytest.mark.parametrize(("name", "program"), list(_matrix()))
+def test_every_program_gives_the_value_and_gradient_of_one_flat_batch(name, program):
+  run, shape = PROGRAMS[program]
+  value, gradient = run(name, np.array([1.0, 0.9, 1.2], np.float32), _batch(SHAPES[shape]))
   expected, slope = _expected(name, shape)
   assert np.isfinite(expected) and np.any(slope)
   np.testing.assert_allclose(value, expected, rtol=2e-5, atol=1e-7)

@@ -13,7 +13,6 @@ from tests.losses import cases
 
 N, D, K, CHUNK = 24, 6, 37, 8  # The chunks are of 5, 8, 8, 8 and 8 classes.
 FROM_SUMS = ("cross_entropy", "brier", "focal", "soft_binned_ece", "avuc", "soft_avuc")
-BATCH = ("soft_binned_ece", "avuc", "soft_avuc")
 
 
 def _layer(scale=1.0, dtype=np.float32, seed=0):
@@ -23,7 +22,7 @@ def _layer(scale=1.0, dtype=np.float32, seed=0):
   return [jnp.asarray(x, dtype) for x in (features, kernel, bias)], labels.astype(np.int32)
 
 
-def _both(loss, arrays, labels, chunk=CHUNK, **keywords):
+def _both(loss, arrays, labels):
   """``(value, gradients)`` of the dense loss and of the one from features, in one program."""
   factors = jnp.asarray(np.random.default_rng(1).normal(size=len(labels)), jnp.float32)
 
@@ -32,10 +31,10 @@ def _both(loss, arrays, labels, chunk=CHUNK, **keywords):
 
   def dense(features, kernel, bias):
     logits = jnp.dot(features, kernel, preferred_element_type=jnp.float32) + bias.astype(jnp.float32)[None, :]
-    return reduced(loss(logits, labels, **keywords))
+    return reduced(loss(logits, labels))
 
   def chunked(features, kernel, bias):
-    return reduced(losses.from_features(loss, features, kernel, labels, bias=bias, chunk=chunk, **keywords))
+    return reduced(losses.from_features(loss, features, kernel, labels, bias=bias, chunk=CHUNK))
 
   return jax.jit(lambda *x: [jax.value_and_grad(f, argnums=(0, 1, 2))(*x) for f in (dense, chunked)])(*arrays)
 
@@ -49,15 +48,14 @@ def _check(both, eps=2e-6, gradient_eps=None):
     np.testing.assert_allclose(gradient, slope, rtol=0, atol=atol)
 
 
-def _losses():
-  """Cases of all losses; those computed in different ways are fast."""
-  for p in cases.cases({**cases.PER_EXAMPLE, **{name: cases.PER_BATCH[name] for name in BATCH}}):
-    name, options = p.values
-    fast = (name in (*FROM_SUMS, "dual_focal") and options is cases.FIRST[name]) or options == {"label_smoothing": 0.1}
-    yield p if fast else pytest.param(name, options, id=p.id, marks=[*p.marks, pytest.mark.slow])
+# Losses of sums over the classes and of the label's probability, and two that are computed from blocks of rows.
+COMPUTED = (*FROM_SUMS, "inverse_focal", "sample_dependent_focal", "adaptive_focal", "dual_focal",
+            "pairwise_constraints")
 
 
-@pytest.mark.parametrize(("name", "options"), list(_losses()))
+@pytest.mark.parametrize(("name", "options"), [
+  ("cross_entropy", {"label_smoothing": 0.1}), ("soft_binned_ece", {"form": "bin"}),
+  *((name, cases.FIRST[name]) for name in COMPUTED)])
 def test_value_and_gradient_are_those_of_dense_logits(name, options):
   arrays, labels = _layer()
   _check(_both(losses.get(name, **options), arrays, labels))
@@ -78,12 +76,10 @@ def _extremes():
   return rows.astype(np.float32), np.array([4, 36, 0, 3, 36, 36, 7, 13], np.int32)
 
 
-@pytest.mark.parametrize("chunk", [CHUNK, pytest.param(2, marks=pytest.mark.slow),
-                                   pytest.param(K, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["brier", "focal", "soft_avuc"])
-def test_extreme_logits_keep_values_finite_and_equal(name, chunk):
+def test_extreme_logits_keep_values_finite_and_equal(name):
   rows, labels = _extremes()
-  both = _both(losses.get(name), [jnp.asarray(rows), jnp.eye(K), jnp.zeros(K)], labels, chunk)
+  both = _both(losses.get(name), [jnp.asarray(rows), jnp.eye(K), jnp.zeros(K)], labels)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(both))
   _check(both, gradient_eps=1e-4 if name == "soft_avuc" else None)
 

@@ -22,7 +22,7 @@ def _soft(n, k, seed=7):
 
 
 def _cases():
-  for p in cases.cases(cases.PER_BATCH):
+  for p in cases.formulas(cases.PER_BATCH):
     fast = p.values[1] is cases.FIRST[p.values[0]] or "weighted" in p.id or "log" in p.id
     yield p if fast else pytest.param(*p.values, id=p.id, marks=[*p.marks, pytest.mark.slow])
 
