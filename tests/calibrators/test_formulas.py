@@ -35,23 +35,21 @@ def test_the_table_has_every_calibrator_that_is_a_formula():
   assert len(FORMULAS) == 8 and FORMULAS.keys() <= calibrators.CALIBRATORS.keys()
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(f"fit {name}"))
                                   for name in FORMULAS])
-def test_the_formula_of_the_docs_is_apply(name, library):
+def test_the_formula_of_the_docs_is_apply(name):
   logits, labels, where = padded("K=10")
   params = made(name).fit(logits, labels, where=where)
   z = synthetic(600, 10, seed=1)[0]
   expected = np.exp(made(name).apply(params, jnp.asarray(z)))
   arrays = {key: np.asarray(value) for key, value in params.items()}
-  if library == "torch":
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    functions = {"softmax": lambda x: torch.softmax(x, -1), "log_softmax": lambda x: torch.log_softmax(x, -1),
-                 "log": torch.log}
-    actual = torch.softmax(_scores(name, {k: torch.as_tensor(v) for k, v in arrays.items()}, torch.as_tensor(z),
-                                   functions), -1).numpy()
-  else:
-    functions = {"softmax": lambda x: special.softmax(x, -1), "log_softmax": lambda x: special.log_softmax(x, -1),
-                 "log": np.log}
-    actual = special.softmax(_scores(name, arrays, z, functions), axis=-1)
+  functions = {"softmax": lambda x: special.softmax(x, -1), "log_softmax": lambda x: special.log_softmax(x, -1),
+               "log": np.log}
+  actual = special.softmax(_scores(name, arrays, z, functions), axis=-1)
+  np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+  torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+  functions = {"softmax": lambda x: torch.softmax(x, -1), "log_softmax": lambda x: torch.log_softmax(x, -1),
+               "log": torch.log}
+  tensors = {key: torch.as_tensor(value) for key, value in arrays.items()}
+  actual = torch.softmax(_scores(name, tensors, torch.as_tensor(z), functions), -1).numpy()
   np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -46,6 +46,12 @@ def variant(request):
   return request.param
 
 
+# Tests of what options do not change.
+each_name = pytest.mark.parametrize("variant", [
+  pytest.param(v, marks=[pytest.mark.xdist_group(f"fit {v}"), *[pytest.mark.slow] * (v in LATER)]) for v in CASES],
+  indirect=True, scope="module")
+
+
 def _made(variant):
   name, options = VARIANTS[variant]
   return made(name, **options)
@@ -166,6 +172,7 @@ def test_a_class_that_a_row_does_not_have_is_left_out_whatever_its_mask(variant)
   jax.tree.map(np.testing.assert_array_equal, params, of_infinite)
 
 
+@each_name
 def test_leading_axes_are_flattened_and_a_fitted_calibrator_is_its_apply(variant):
   calibrator = _made_by_name(variant)
   logits, labels = synthetic(*SHAPE)
@@ -247,6 +254,7 @@ def test_accuracy_is_kept_exactly(variant):
       np.testing.assert_array_equal(np.argmax(calibrator.apply(params, test), axis=1), np.argmax(test, axis=1))
 
 
+@each_name
 def test_params_come_back_from_disk(variant, tmp_path):
   logits, labels = synthetic(*SHAPE)
   params = _made(variant).fit(logits, labels, where=np.ones(len(labels), bool))
@@ -304,17 +312,10 @@ def test_a_calibrator_is_a_value():
     own[0].name = "platt"
 
 
-def test_a_fitted_calibrator_is_a_pytree_of_its_params():
-  fitted = calibrators.Fitted(calibrators.temperature_scaling(), {"temperature": jnp.array(2.0)})
-  assert jax.tree.leaves(fitted) == [2.0] and pickle.loads(pickle.dumps(fitted)).calibrator == fitted.calibrator
-  logits = jnp.array([[2.0, 0.0]])
-  log_probs = jax.jit(lambda fitted, logits: fitted.apply(logits))(fitted, logits)
-  np.testing.assert_allclose(log_probs, fitted.apply(logits), rtol=1e-6)
-  np.testing.assert_allclose(jax.jit(fitted)(logits), fitted(logits), rtol=1e-6)
-
-
+@pytest.mark.parametrize("variant", ["temperature_scaling", "isotonic", "classwise_loss_scaling", "label_shift"],
+                         indirect=True)
 def test_probabilities_in_place_of_logits_are_warned_of_once_a_call(variant):
-  """``fit`` and ``apply`` of every calibrator say what to write instead, and are silent about logarithms."""
+  """``fit`` and ``apply`` say what to write instead, and are silent about logarithms, on the host too."""
   logits, labels = synthetic(*SHAPE)
   log_probs = np.asarray(jax.nn.log_softmax(logits))
   calibrator, every = _made_by_name(variant), np.ones(len(labels), bool)
@@ -348,6 +349,7 @@ def test_only_rows_that_count_and_are_not_traced_are_taken_for_probabilities():
 
 
 @pytest.mark.slow
+@each_name
 def test_a_fitted_calibrator_is_exported_for_any_number_of_rows(variant):
   logits, labels = synthetic(*SHAPE)
   fitted = _made(variant).fitted(logits, labels, where=np.ones(len(labels), bool))
@@ -358,17 +360,16 @@ def test_a_fitted_calibrator_is_exported_for_any_number_of_rows(variant):
 
 
 @pytest.mark.slow
+@each_name
 def test_one_example_of_two_classes_is_enough_to_end_finite(variant):
-  if variant == "cross venn_abers":
-    pytest.skip("it needs an example for each fold")
   params = _made(variant).fit(*synthetic(1, 2))
   _check_normalised(_made(variant).apply(params, synthetic(9, 2, seed=2)[0]), variant)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["meta_calibration", "metaacc", "parameterized_temperature_scaling",
-                                     "temperature_scaling", "isotonic", "platt"], indirect=True)
+@pytest.mark.parametrize("variant", ["meta_calibration", "metaacc", "parameterized_temperature_scaling"], indirect=True)
 def test_masking_equals_slicing(variant):
+  """Of those that the test of rows that count leaves out."""
   logits, labels = synthetic(400, 3)
   kept = np.arange(400) < 380
   calibrator = _made(variant)
@@ -378,11 +379,10 @@ def test_masking_equals_slicing(variant):
                              atol=_looseness(variant))
 
 
-TRACED = ("dirichlet", "parameterized_temperature_scaling", "class_temperature_scaling", "focal_temperature_scaling",
-          "focal gradient", "classwise class_temperature_scaling", "top platt", "TS by soft-binned error")
-MAPPED = ("temperature_scaling", "vector_scaling", "matrix_scaling", "ensemble_temperature_scaling", "platt",
-          "histogram_binning", "top histogram_binning", "classwise_loss_scaling", "TS by binned error",
-          "classwise ensemble_temperature_scaling")
+MAPPED = ("temperature_scaling", "vector_scaling", "ensemble_temperature_scaling", "platt", "histogram_binning",
+          "classwise_loss_scaling", "TS by binned error")
+TRACED = ("matrix_scaling", "parameterized_temperature_scaling", "class_temperature_scaling", "focal gradient",
+          "focal_temperature_scaling", "top histogram_binning", "top platt", "TS by soft-binned error")
 
 
 def _resampled():

@@ -7,7 +7,6 @@ from scipy import special
 
 from calib_jax import calibrators
 from calib_jax.calibrators import logit_gap
-from calib_jax.calibrators.flexible import start_layers
 from tests.calibrators.data import made, synthetic
 
 SHAPE = (600, 10)
@@ -57,14 +56,6 @@ def test_a_fit_lowers_the_objective_and_divides_by_the_temperatures_of_the_netwo
   before, after = (_error(np.exp(np.asarray(c.apply(p, logits), np.float64)), labels)
                    for c, p in ((plain, plain.fit(logits, labels)), (calibrator, params)))
   assert after < 0.9 * before, (before, after)
-
-
-def test_the_fit_begins_with_temperature_scaling():
-  logits, labels = synthetic(*SHAPE)
-  params = made("smart").fit(logits, labels) | start_layers((1, 16, 16), 0, jnp.float32)
-  plain = made("temperature_scaling")
-  expected = plain.apply(plain.fit(logits, labels), logits)
-  np.testing.assert_allclose(made("smart").apply(params, logits), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 300.0])

@@ -29,36 +29,30 @@ def _equal_mass_ece(p, labels, num_bins=15):
   return sum(abs(correct[g].mean() - confidence[g].mean()) * len(g) for g in groups if len(g)) / len(p)
 
 
-@pytest.mark.parametrize("gamma", [-0.7, 0.0, 5.0, *(pytest.param(g, marks=pytest.mark.slow) for g in (-0.25, 1.0))])
+@pytest.mark.parametrize("gamma", [-0.7, 5.0])
 def test_focal_calibration_is_the_papers_map(gamma):
   logits, _ = synthetic(50, 4, scale=1.0)
   expected = _focal_map(special.softmax(logits.astype(np.float64), axis=1), gamma)
   np.testing.assert_allclose(np.exp(made("focal_calibration", gamma=gamma).apply({}, logits)), expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("objective", ["ece", "nll", pytest.param(losses.soft_binned_ece, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("objective", ["ece", "nll"])
 def test_the_grid_is_searched_whole(objective):
   logits, labels = synthetic(120, 3, scale=1.0)
   params = calibrators.focal_temperature_scaling(objective=objective).fit(logits, labels)
   best = np.inf
-  if callable(objective):
-    value = jax.jit(lambda p: objective(jnp.log(p), labels))
-  for t in (np.arange(1, 501) / 100)[9::7 if callable(objective) else 1]:  # Below 0.1 all is certain.
+  for t in (np.arange(1, 501) / 100)[9:]:  # Below 0.1 all is certain.
     q = special.softmax(logits.astype(np.float64) / t, axis=1)
     for gamma in (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1, 5):
       p = _focal_map(q, gamma)
-      if objective == "nll":
-        actual = -np.mean(np.log(p[np.arange(120), labels]))
-      else:
-        actual = _equal_mass_ece(p, labels) if objective == "ece" else float(value(p.astype(np.float32)))
-      best = min(best, actual)
-  assert params["value"] <= best * (1 + 2e-4) + 2e-6 and params["iterations"] == 4500
-  if not callable(objective):
-    np.testing.assert_allclose(params["value"], best, rtol=2e-4, atol=2e-6)
+      nll = -np.mean(np.log(p[np.arange(120), labels]))
+      best = min(best, nll if objective == "nll" else _equal_mass_ece(p, labels))
+  assert params["iterations"] == 4500
+  np.testing.assert_allclose(params["value"], best, rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize(("search", "objective"), [("line", "ece"), *(pytest.param(*case, marks=pytest.mark.slow)
-                                                   for case in (("line", "nll"), ("grid", "ece"), ("grid", "nll")))])
+                                                   for case in (("grid", "nll"),))])
 def test_the_value_reported_is_that_of_the_output(search, objective):
   calibrator = made("focal_temperature_scaling", search=search, objective=objective)
   logits, labels, where = padded("real")
@@ -202,9 +196,7 @@ def _unequal_classes():
 @pytest.mark.parametrize(("base", "normalization", "class_loss"), [
   ("temperature_scaling", "minmax", "mean"), ("temperature_scaling", "standard", "mean"),
   ("temperature_scaling", "standard", "sum"), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-    ("temperature_scaling", "centered", "mean"), ("class_temperature_scaling", "standard", "mean"),
-    ("class_temperature_scaling", "minmax", "mean"), ("class_temperature_scaling", "centered", "mean"),
-    ("class_temperature_scaling", "standard", "sum"), ("temperature_scaling", "minmax", "sum")))])
+    ("temperature_scaling", "centered", "mean"), ("class_temperature_scaling", "standard", "sum")))])
 def test_classwise_losses_are_weighted_by_what_they_are_at_the_end(base, normalization, class_loss):
   calibrator = made("classwise_loss_scaling", base=base, normalization=normalization, class_loss=class_loss)
   logits, labels, where = _unequal_classes()
@@ -271,7 +263,7 @@ def _scaling_parameters(normalization):
 
 
 @pytest.mark.parametrize("normalization", ["standard", "minmax", "centered"])
-@pytest.mark.parametrize("k", [3, 10, 100])
+@pytest.mark.parametrize("k", [3, 100])
 def test_scaling_parameters_agree_with_slsqp(k, normalization):
   rng = np.random.default_rng(k)
   before = rng.uniform(0.1, 2, (4, k))

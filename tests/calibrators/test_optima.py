@@ -9,8 +9,8 @@ from calib_jax import calibrators
 from tests.calibrators.data import SETS, made, sample, synthetic
 
 EPS = float(np.finfo(np.float32).eps)
-# Which sets are fitted: two of ten classes, padded to one shape, in the fast tests; all, as they are, in the slow ones.
-FAST, LATER = ("padded real", "padded K=10"), tuple(name for name in SETS if name not in ("real", "K=10"))
+# Which sets are fitted: two of ten classes, padded to one shape, in the fast tests, and the ends in the slow ones.
+FAST, LATER = ("padded real", "padded K=10"), ("K=2", "K=1000")
 DATA = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)]
 
 
@@ -182,7 +182,7 @@ def _structured(logits, labels, params, intercept=1.0, diagonal=1.0, off_diagona
 @pytest.mark.parametrize(("name", "data"), [
   pytest.param(name, data, marks=[pytest.mark.xdist_group(f"fit {name}"), *[pytest.mark.slow] * slow])
   for name in ("structured_vector_scaling", "structured_matrix_scaling")
-  for data, slow in [("padded real", "vector" in name), ("padded K=10", "vector" in name), *((s, True) for s in SETS)]])
+  for data, slow in (*((data, "vector" in name) for data in FAST), *((data, True) for data in LATER))])
 def test_structured_scaling_is_certified_and_no_worse_than_scipy(name, data):
   arguments, logits, labels = _thousand(600) if data == "K=1000" else sample(data)
   params = _fit(name, arguments)
