@@ -226,6 +226,25 @@ def test_more_seeds_train_only_those_that_are_new(finished, tmp_path):
                                 evaluation.load(folder / "predictions/test_seed2.npz").logits)
 
 
+def test_a_second_command_is_refused_while_the_first_one_trains_and_until_it_has_written_all(tmp_path, monkeypatch):
+  refused, finish = [], run.manifest.finish
+
+  def second():
+    with pytest.raises(UserError, match=f"run is in use by process {os.getpid()} on "):
+      run.execute(_config("optimizer.learning_rate=0.01"), tmp_path / "run", hooks=[never])
+    refused.append(1)
+
+  def finished_beside_another(*arguments):
+    before = _contents(tmp_path)
+    second()
+    assert _contents(tmp_path) == before
+    finish(*arguments)
+
+  monkeypatch.setattr(run.manifest, "finish", finished_beside_another)
+  run.execute(_config(), tmp_path / "run", hooks=[lambda step, measured: second() if step == 3 else None])
+  assert refused == [1, 1] and (tmp_path / "run/manifest.json").exists()
+
+
 def test_interrupted_seeds_go_on_together(tmp_path):
   for name in ("seeds0-2", "seed5"):
     (tmp_path / "checkpoints" / name).mkdir(parents=True)

@@ -20,7 +20,7 @@ def _state(value, step=0):
                              jnp.zeros(2, jnp.int32))
 
 
-@pytest.mark.parametrize("decay", [0.9, 0.999, 0.999999, 1.0])
+@pytest.mark.parametrize("decay", [0.9, 0.999999, 1.0])
 def test_the_average_has_the_weights_of_its_definition(decay):
   values = np.random.default_rng(0).normal(size=(40, 2, 3))
   average = averages.start(_state(values[0]))
@@ -37,11 +37,8 @@ def test_the_average_has_the_weights_of_its_definition(decay):
 
 @pytest.mark.parametrize(("options", "entering"), [
   (("training.average=ema", "training.average_decay=0.6"), range(1, 10)),
-  (("training.average=swa", "training.average_fraction=0.7"), (3, 6, 9)),
-  (("training.average=swa", "training.average_fraction=0.5"), (6, 9)),
   # Half of four epochs of three steps: the end of the second one is not among them.
-  (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4"), (9, 12)),
-  (("training.average=swa", "training.average_fraction=0.0"), (9,))])
+  (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4"), (9, 12))])
 def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeypatch):
   config, seen, original = short(*options), {}, averages.update
 
@@ -64,8 +61,7 @@ def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeyp
     np.testing.assert_allclose(predictions[i]["test"]["logits"], expected["logits"][i], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("select", ["best", "refined"])
-def test_the_best_model_is_chosen_among_averages(select, tmp_path, monkeypatch):
+def test_the_best_model_is_chosen_among_averages(tmp_path, monkeypatch):
   means, original = [], averages.update
 
   def recorded(average, state, decay):
@@ -74,7 +70,7 @@ def test_the_best_model_is_chosen_among_averages(select, tmp_path, monkeypatch):
     return mean
 
   monkeypatch.setattr(averages, "update", recorded)
-  config = short("training.average=ema", "training.average_decay=0.9", f"training.select={select}",
+  config = short("training.average=ema", "training.average_decay=0.9", "training.select=best",
                  "training.evaluate_every_epochs=1")
   train(config, folder=tmp_path)
   kernel = training.Group((0,), tmp_path).variables("best")["params"]["head"]["kernel"][0]
@@ -109,10 +105,9 @@ def test_a_key_is_not_averaged():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
-def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(parallel, monkeypatch):
-  config = short("training.average=swa", "training.average_fraction=1.0", "model.name=resnet8",
-                 f"training.parallel={parallel}")
+def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(monkeypatch):
+  config = short("training.average=swa", "training.average_fraction=1.0", "model.name=simple_cnn",
+                 "model.channels=(4, 5)", "training.parallel=shard_map")
   seen, original = {}, averages.reestimated
 
   def recorded(step, mean, batches):
@@ -137,13 +132,9 @@ def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(parallel,
               atol=1e-4)
 
 
-@pytest.mark.parametrize(("average", "options"), [
-  ("ema", ()), pytest.param("swa", ("schedule.name=classifier_retraining", "schedule.stage2_epochs=2",
-                                    "stage2.optimizer.sharpness=0.1"), marks=pytest.mark.slow)])
-def test_a_stopped_run_with_an_average_goes_on_to_the_bit(average, options, tmp_path):
-  """With class-balanced batches in the second stage, too."""
-  config = short(f"training.average={average}", "training.average_fraction=1.0", "optimizer.sharpness=0.05",
-                 "checkpoint.every_steps=2", *options)
+def test_a_stopped_run_with_an_average_goes_on_to_the_bit(tmp_path):
+  config = short("training.average=swa", "training.average_fraction=1.0", "optimizer.sharpness=0.05",
+                 "checkpoint.every_steps=2")
   whole = train(config, folder=tmp_path / "whole")
   stop(config, 5, tmp_path / "stopped")
   resumed = train(config, folder=tmp_path / "stopped")
@@ -154,7 +145,7 @@ def test_a_stopped_run_with_an_average_goes_on_to_the_bit(average, options, tmp_
   assert np.abs(kept["params"]["head"]["kernel"] - last["params"]["head"]["kernel"]).max() > 1e-4
 
 
-@pytest.mark.parametrize(("num_devices", "accumulation"), [(1, 1), (4, 1), (2, 2)])
+@pytest.mark.parametrize(("num_devices", "accumulation"), [(4, 1), (2, 2)])
 def test_a_sharpness_aware_step_takes_the_gradient_of_the_worst_neighbour(num_devices, accumulation):
   mask, radius = np.array([1, 1, 1, 0, 1, 0, 0, 1], bool), 0.4
   before, (state, _), images, labels = _one_step(
@@ -182,9 +173,8 @@ def test_nothing_moves_where_the_gradient_is_0():
   np.testing.assert_allclose(moved["w"], [1.06, -1.92], rtol=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["loss.secondary.name=soft_avuc", pytest.param(
-  "loss.primary.name=selective_risk", marks=pytest.mark.slow)])
-def test_sharpness_is_that_of_the_loss_of_the_global_batch(loss):
+def test_sharpness_is_that_of_the_loss_of_the_global_batch():
+  loss = "loss.secondary.name=soft_avuc"
   config = short(loss, "optimizer.sharpness=0.1")
   one, two = (train(config, devices=devices)[1][0]["test"]["logits"] for devices in (1, 4))
   np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-4)

@@ -1,4 +1,4 @@
-"""Every registered loss trains by its name alone, as the primary and as the secondary loss of the command."""
+"""Every registered loss is taken by its name in a config, and those with a state or of a batch train by the command."""
 
 import json
 
@@ -25,15 +25,30 @@ def _config(*overrides):
   return config
 
 
+def _with(role, name):
+  """The config with the loss of that name in one role, and a plain one or none in the other."""
+  other = "loss.primary.name=cross_entropy" if role == "secondary" else "loss.secondary.name="
+  return _config(other, f"loss.{role}.name={name}", *(f"loss.{role}.{option}" for option in OPTIONS.get(name, ())))
+
+
+def test_a_name_alone_gives_a_loss_with_finite_gradients():
+  logits, labels = jax.random.normal(jax.random.key(0), (12, 3)), jnp.arange(12) % 3
+  for role, names in (("primary", (*losses.PER_EXAMPLE, *losses.PER_BATCH)), ("secondary", losses.PER_BATCH)):
+    for name in names:
+      loss = _with(role, name).loss
+      states = {key: update.init() for key, update in training.of_loss(loss, 3).items()}
+      value, gradient = jax.value_and_grad(lambda z, loss=loss, states=states: training.objective(loss)(
+        z, labels, loss_states=states)[0])(logits)
+      assert np.isfinite(value) and np.isfinite(gradient).all() and np.any(gradient), (role, name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("role", "name"), [
-  *(("primary", name) for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)),
-  *(("secondary", name) for name in losses.PER_BATCH)])
+  ("primary", "selective_risk"), ("primary", "mmce"), ("primary", "class_adaptive_label_smoothing"),
+  ("secondary", "kde_ece"), ("secondary", "avuc")])
 def test_it_trains_for_a_few_steps(role, name, tmp_path, capsys):
-  primary = () if role == "primary" else ("loss.primary.name=cross_entropy",)
-  secondary = ("loss.secondary.name=",) if role == "primary" else ()
-  config = _config(*primary, f"loss.{role}.name={name}", *secondary,
-                   *(f"loss.{role}.{option}" for option in OPTIONS.get(name, ())))
+  """Losses with a state, of a whole batch, and beside another one."""
+  config = _with(role, name)
   run.execute(config, tmp_path / "run")
   rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
   measured = {key: value for row in rows for key, value in row.items() if isinstance(value, float)}

@@ -1,12 +1,13 @@
 """A run that is stopped goes on to the same bits, under every schedule, in every stage, and with every head.
 
-Kills of processes are in test_resuming, and runs that die between checkpoints in test_dying.
+Kills of processes, which lose the steps after a checkpoint, are in test_resuming.
 """
 
 import numpy as np
 import pytest
 
-from tests.training.small import assert_same, digits, stop, train
+from calib_jax import training
+from tests.training.small import assert_same, digits, finished, stop, train
 
 SMALL = ("training.batch_size=16", "training.log_every_steps=1", "optimizer.learning_rate=0.05", "loss.secondary.name=")
 MLP, CNN = ("model.hidden=(5,)",), ("model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01")
@@ -27,21 +28,19 @@ FAST = {
   "between stages": (6, (*RETRAIN, "training.select=best")),
 }
 SLOW = {
-  "last": (6, RETRAIN), "second stage": (9, RETRAIN),
+  "second stage": (9, RETRAIN),
   "two_stage": (5, (*CNN, *TWO_STAGE[1:], "head.name=two_stage", "head.width=4", "augmentation.name=mixup",
-                    "augmentation.padding=1")),
+                    "augmentation.padding=1", "schedule.stage2_batch_size=32")),
   "layer_peeled": (5, PEELED),
-  "masked, best": (5, (*MASKED, "training.select=best")), "a mask an epoch": (6, (*MASKED, "head.per_epoch=true")),
+  "a mask an epoch": (6, (*MASKED, "head.per_epoch=true")),
   "masked, train, shard_map": (8, (*MASKED, "head.measured=train", "training.parallel=shard_map")),
   "variational": (5, VARIATIONAL),
   "simplex_etf": (4, (*CNN[:2], "training.num_epochs=2", "loss.primary.name=cross_entropy", "head.name=simplex_etf",
                       "head.target=0.6")),
   "AugMix, V-TST, parts": (4, (*AUGMIX, "head.name=variational", "head.width=4", "training.accumulation_steps=2")),
-  "AugMix, SAM, EMA, AdaFocal": (4, (*AUGMIX, "optimizer.sharpness=0.1", "training.average=ema",
-                                     "loss.primary.name=adaptive_focal")),
-  "dropout, parts": (5, (*DROPOUT, "training.accumulation_steps=2")),
-  "dropout, SAM, EMA, shard_map": (5, (*DROPOUT, "optimizer.sharpness=0.05", "training.average=ema",
-                                       "training.parallel=shard_map")),
+  "dropout, SAM, EMA, AdaFocal, shard_map": (5, (
+    *DROPOUT, "optimizer.sharpness=0.05", "training.average=ema", "training.parallel=shard_map",
+    "loss.primary.name=adaptive_focal")),
 }
 
 
@@ -54,3 +53,23 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, options, tmp_path)
   assert np.isfinite(whole[1][0]["test"]["logits"]).all()
   stop(config, step, tmp_path)
   assert_same(whole, train(config, folder=tmp_path))
+
+
+@pytest.mark.slow
+def test_a_warm_start_that_dies_goes_on_from_its_checkpoint_and_not_from_its_start(tmp_path):
+  """It loses the step after its last checkpoint, which is of an even step."""
+  plain = (*SMALL, *MLP, "loss.primary.name=cross_entropy", "training.num_epochs=2", "checkpoint.every_steps=2")
+  finished(digits(*plain), tmp_path / "first")
+  config = digits(*plain, "schedule.name=warm_start", f"schedule.workdir={tmp_path / 'first'}")
+  whole = train(config)
+
+  def die(step, measured):
+    if step == 5:
+      raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    train(config, folder=tmp_path / "run", hooks=[die])
+  last = training.Checkpoints(tmp_path / "run")
+  assert last.last == 4
+  last.close()
+  assert_same(whole, train(config, folder=tmp_path / "run"))

@@ -31,8 +31,8 @@ def _softmax_regression(batches, kernel, bias, *, rate, momentum, decay, clip):
   return params, norms
 
 
-@pytest.mark.parametrize(("num_devices", "accumulation"), [(1, 1), (4, 1), (1, 4), (2, 2)])
-@pytest.mark.parametrize("scope", ["global", "device"])
+@pytest.mark.parametrize(("num_devices", "accumulation", "scope"), [
+  (4, 1, "global"), (1, 4, "global"), (2, 2, "device")])
 def test_three_steps_of_the_sum_recipe_equal_numpy(num_devices, accumulation, scope):
   # The third batch of 16 holds 12 of 44 examples, so that parts and devices hold unequal numbers.
   config = short(*SUM, f"training.accumulation_steps={accumulation}", f"loss.scope={scope}")
@@ -57,11 +57,10 @@ def test_three_steps_of_the_sum_recipe_equal_numpy(num_devices, accumulation, sc
   np.testing.assert_allclose(state.params["head"]["bias"][0], bias, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("scope", ["global", "device"])
-def test_the_sum_of_a_batch_loss_is_its_number_of_examples_times_it(scope):
+def test_the_sum_of_a_batch_loss_is_its_number_of_examples_times_it():
   """Its one step is that of the mean with 16 times the rate, on the parts of two devices and two accumulation steps."""
   options = ("loss.primary.name=soft_binned_ece", "loss.secondary.name=", "optimizer.momentum=0.0",
-             "training.num_steps=1", "training.accumulation_steps=2", f"loss.scope={scope}",
+             "training.num_steps=1", "training.accumulation_steps=2", "loss.scope=device",
              "optimizer.schedule=constant")
   one, two = (train(short(*options, *more), predicted=())[0]
               for more in (("optimizer.learning_rate=0.16",), ("optimizer.learning_rate=0.01", "loss.reduction=sum")))

@@ -25,7 +25,7 @@ VARIATIONAL = ("--config.head.name=variational", "--config.head.width=6", "--con
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("parallel", "kills", "further"), [
-  ("pmap", KILLED, ()),
+  ("pmap", KILLED[::2], ()),
   ("shard_map", KILLED[::4], (*TWO_STAGE, *MASKED))])
 def test_kills_leave_no_trace(parallel, kills, further, tmp_path):
   options = (*RUN, f"--config.training.parallel={parallel}", *further)
@@ -98,13 +98,11 @@ def alone(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("alone")
-@pytest.mark.parametrize(("further", "parallel"), [
-  ((*TWO_STAGE, *VARIATIONAL, "--config.training.average=ema"), "pmap"),
-  ((*TWO_STAGE, *MASKED, "--config.training.average=swa", "--config.training.average_fraction=0.5"), "shard_map")])
-def test_two_processes_train_as_one(further, parallel, alone, tmp_path):
-  """By the schedule two_stage; those of the next test train by that of ``RUN``, interleaved."""
-  codes, output = _pair(tmp_path, "main.py", options=(*SELECTED, *further, f"--config.training.parallel={parallel}"),
-                        shared=parallel == "shard_map")
+def test_two_processes_train_as_one(alone, tmp_path):
+  """By the schedule two_stage and shard_map; those of the next test train by that of ``RUN``, interleaved."""
+  further = (*TWO_STAGE, *VARIATIONAL, "--config.training.average=swa", "--config.training.average_fraction=0.5")
+  codes, output = _pair(tmp_path, "main.py", options=(*SELECTED, *further, "--config.training.parallel=shard_map"),
+                        shared=True)
   assert codes == [0, 0], output
   assert not (tmp_path / "process1").exists()  # The first process writes, and holds the lock for both.
   _as_one(tmp_path, alone(further))

@@ -10,7 +10,7 @@ from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
 from calib_jax.training.engine import feeding, stages
-from tests.training.small import assert_same, built, digits, finished, one_step, stop, tiny_splits, train
+from tests.training.small import assert_same, built, digits, finished, one_step, tiny_splits, train
 
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
@@ -143,26 +143,6 @@ def test_the_second_stage_may_have_another_loss_than_the_first(first_stage):
 def test_a_loss_that_the_second_stage_cannot_have_is_refused(options, reason):
   with pytest.raises(UserError, match=reason):
     run_config.check(digits(*SMALL, *options), 1)
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_within_a_second_stage_of_other_batches(tmp_path, monkeypatch):
-  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=32")
-  seen, take = [], feeding.Feed.take
-
-  def noted(*arguments):
-    chunk = take(*arguments)
-    seen.append(chunk.num_examples())
-    return chunk
-
-  monkeypatch.setattr(feeding.Feed, "take", noted)
-  whole, predicted = train(config, devices=1)
-  assert seen == [16, 16, 12, 32, 12, 32, 12]
-  stop(config, 5, tmp_path, devices=2)
-  resumed, again = train(config, devices=2, folder=tmp_path)
-  assert int(whole.step[0]) == int(resumed.step[0]) == 7
-  assert_same(whole.params, resumed.params, rtol=1e-4, atol=1e-6)
-  assert_same(predicted, again, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", [HEADS["two_stage"], ("head.name=variational", "head.width=4")], ids=("plain", "KL"))

@@ -57,7 +57,7 @@ def disk(tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("mount"), reason="there is no command mount")
-@pytest.mark.parametrize("part", [0.05, 0.4, 0.75, 0.9])
+@pytest.mark.parametrize("part", [0.4, 0.9])
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_space(part, whole, disk, tmp_path):
   pages = sum(-(-path.stat().st_size // 4096) for path in whole.rglob("*") if path.is_file())
   folder = disk(int(4 * pages * part)) / "run"
@@ -117,7 +117,7 @@ def _damage(path, draw):
 
 
 @pytest.mark.parametrize("phase", ["training", "evaluation"])
-@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize("case", [0, 2, 4])  # Checkpoints; JSON; predictions, if there are any.
 def test_a_damaged_unfinished_run_goes_on_to_the_same_numbers_or_says_what_is_wrong(case, phase, unfinished, whole,
                                                                                     tmp_path):
   folder, draw = tmp_path / "run", random.Random(f"{phase} {case}")
