@@ -34,29 +34,26 @@ def _histogram(probs, labels):
 
 
 METRICS = {
-  **{name: getattr(metrics, name) for name in ("expected_calibration_error", "adaptive_calibration_error", "nll",
+  **{name: getattr(metrics, name) for name in ("expected_calibration_error", "adaptive_calibration_error",
                                                "top_label", "classwise_losses", "kde_calibration_error")},
-  **{f"classwise {binning}": functools.partial(metrics.classwise_calibration_error, binning=binning)
-     for binning in ("equal_width", "equal_mass")},
+  "classwise equal_mass": functools.partial(metrics.classwise_calibration_error, binning="equal_mass"),
   **{name: _top(getattr(metrics, name)) for name in ("ks_calibration_error", "sweep_calibration_error",
                                                      "smooth_calibration_error", "excess_aurc", "auroc",
                                                      "reliability")},
   "class_groups": lambda p, y: metrics.class_group_scores(p, y, jnp.arange(6)),
   "histogram": _histogram,
   "bootstrap": lambda p, y: metrics.bootstrap(metrics.accuracy, p, y, key=KEY, num_resamples=10),
-  **{name: _top(functools.partial(getattr(metrics, name), metrics.calibration_error), key=KEY, num_resamples=10)
-     for name in ("assess", "calibration_test")},
+  "assess": _top(functools.partial(metrics.assess, metrics.calibration_error), key=KEY, num_resamples=10),
   "consistency_interval": lambda p, y: metrics.consistency_interval(
     metrics.calibration_error, metrics.top_label(p, y)[0], key=KEY, num_resamples=10),
 }
-OPTIONS = {"avuc": {"threshold": 0.5}, "focal_calibration": {"gamma": 2.0}, "meta_calibration": {"target": 0.5}}
+OPTIONS = {"avuc": {"threshold": 0.5}}
 # Fits by sums, products of matrices, sorts, gathers, and on the host.
 FITS = ["temperature_scaling", "matrix_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",
         "histogram_binning", "classwise_loss_scaling", "isotonic", "spline_calibration"]
 APPLIED = {"temperature_scaling": {"temperature": jnp.float32(2)},
            **{name: calibrators.get(name).fit(LOGITS, LABELS) for name in ("histogram_binning", "isotonic")}}
-QUICK = ("expected_calibration_error", "adaptive_calibration_error", "temperature_scaling", "soft_avuc", "aurc",
-         "calibration_test")
+QUICK = ("expected_calibration_error", "adaptive_calibration_error", "temperature_scaling")
 
 
 def _quick(names):
@@ -99,24 +96,20 @@ def test_default_mesh(name):
   _agree(function, scores, LABELS)
 
 
-@pytest.mark.parametrize("name", ["expected_calibration_error",
-                                  pytest.param("bootstrap", marks=pytest.mark.slow)])
-def test_outside_jit(name):
-  # There, values are checked. Each operation is compiled by itself: only a few functions are called.
-  _agree(METRICS[name], PROBS, LABELS)
+def test_outside_jit():
+  # There, values are checked. Each operation is compiled by itself.
+  _agree(METRICS["expected_calibration_error"], PROBS, LABELS)
 
 
-@pytest.mark.parametrize("is_set", [True, False])
-@pytest.mark.parametrize("axes", ["Explicit", "Auto"])
-@pytest.mark.parametrize("name", ["soft_avuc", *(pytest.param(name, marks=pytest.mark.slow) for name in (
-  "cross_entropy", "adaptive_calibration_error", "assess"))])
+@pytest.mark.parametrize(("name", "axes", "is_set"), [
+  ("soft_avuc", "Explicit", True), ("soft_avuc", "Auto", False), ("soft_avuc", "Auto", True),
+  pytest.param("assess", "Auto", True, marks=pytest.mark.slow)])
 def test_axes(name, axes, is_set):
   function, scores = _case(name)
   _agree(function, scores, LABELS, mesh=_mesh(axes), is_set=is_set)
 
 
-@pytest.mark.parametrize("is_set", [True, False])
-@pytest.mark.parametrize("sharded", [0, 1, 2])
+@pytest.mark.parametrize(("sharded", "is_set"), [(0, True), (1, True), (1, False), (2, False)])
 def test_only_one_array_is_sharded(sharded, is_set):
   def values(logits, labels, where):
     square = jnp.where(where, losses.square(logits, labels), 0)
@@ -124,23 +117,20 @@ def test_only_one_array_is_sharded(sharded, is_set):
       logits, labels, threshold=0.5, where=where)
 
   specs = [ROWS if i == sharded else None for i in range(3)]
-  if is_set and sharded == 2:  # JAX itself refuses ``jnp.where`` of a sharded mask.
-    values = functools.partial(lambda values, *args: values(*args)[2], values)
-  elif is_set:
+  if is_set:  # JAX itself refuses ``jnp.where`` of a mask that is sharded alone.
     specs[2] = specs[0]
   _agree(jax.jit(values), LOGITS, LABELS, WHERE, is_set=is_set, specs=specs)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "square")) for name in (
-  "cross_entropy", "square", "pairwise_constraints", "soft_avuc", "top_label")])
+  "square", "pairwise_constraints", "top_label")])
 def test_sharded_classes(name):
   function, scores = _case(name)
   _agree(function, scores, LABELS, mesh=_mesh(shape=(4, 2)), specs=[PartitionSpec("batch", "model"), ROWS])
 
 
-@pytest.mark.parametrize("check_vma", [True, False])
-@pytest.mark.parametrize("name", ["avuc", *(pytest.param(name, marks=pytest.mark.slow) for name in (
-  "aurc", "properized_focal", "sweep_calibration_error", "adaptive_calibration_error"))])
+@pytest.mark.parametrize(("name", "check_vma"), [("avuc", True), ("avuc", False), *(
+  pytest.param(name, True, marks=pytest.mark.slow) for name in ("aurc", "sweep_calibration_error"))])
 def test_manual_axes(name, check_vma):
   """Each device of ``jax.shard_map`` has rows of its own, and computes what they give."""
   function, scores = _case(name)
@@ -152,13 +142,12 @@ def test_manual_axes(name, check_vma):
     np.testing.assert_allclose(other, np.stack([one, one]), rtol=ROUNDING, atol=ROUNDING)
 
 
-@pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize("name", _quick(FITS))
-def test_fits(name, is_set):
+def test_fits(name):
   # With the default penalty the network has several optima near the path of the fit, and rounding decides between them.
   options = {"weight_decay": 0.1} if name == "parameterized_temperature_scaling" else {}
   calibrator, mesh = calibrators.get(name, **options), _mesh()
-  with _entered(mesh, is_set):
+  with jax.set_mesh(mesh):
     logits, labels = (jax.device_put(x, NamedSharding(mesh, ROWS)) for x in TO_FIT)
     params = calibrator.fit(logits, labels)
   expected = calibrator.fit(*TO_FIT)
@@ -168,9 +157,9 @@ def test_fits(name, is_set):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(calibrators.CALIBRATORS) - set(FITS) - {"identity", "record_calibration"}))
+@pytest.mark.parametrize("name", ["beta_calibration", "label_shift", "platt", "smart", "structured_vector_scaling"])
 def test_other_fits(name):
-  calibrator = calibrators.get(name, **OPTIONS.get(name, {}))
+  calibrator = calibrators.get(name)
 
   def nll(logits, labels):
     return losses.cross_entropy(calibrator.apply(calibrator.fit(logits, labels), logits), labels).mean()
@@ -180,10 +169,9 @@ def test_other_fits(name):
   np.testing.assert_allclose(actual, nll(LOGITS, LABELS), rtol=0.3 if name == "smart" else 1e-3)
 
 
-@pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize("name", APPLIED)
-def test_apply(name, is_set):
+def test_apply(name):
   for spec in (ROWS, PartitionSpec("batch", "model")):
     actual = _agree(jax.jit(functools.partial(calibrators.get(name).apply, APPLIED[name])), LOGITS,
-                    mesh=_mesh(shape=(4, 2)), is_set=is_set, specs=[spec])
+                    mesh=_mesh(shape=(4, 2)), is_set=True, specs=[spec])
     assert jax.typeof(actual).sharding.spec[0] == "batch"

@@ -72,26 +72,7 @@ def test_the_top_is_exactly_0_where_a_product_made_the_logits():
     assert (np.sum(below == 0, axis=1) == 1).all() and (below <= 0).all()
 
 
-def test_the_top_class_is_found_where_the_scores_are_computed_in_the_same_program():
-  logits = np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32)
-  scaled = jax.jit(lambda z, t: predicted(z / t))
-  for t in np.exp(np.linspace(-3, 3, 30)).astype(np.float32):
-    np.testing.assert_array_equal(scaled(logits, t), logits.argmax(1))
-  mixed = jax.jit(lambda z, a, b: predicted(z * a[None, :] + b[None, :]))
-  a, b = (np.random.default_rng(s).normal(size=5).astype(np.float32) for s in (1, 2))
-  exact = (logits * a).astype(np.float64) + b
-  clear = np.diff(np.sort(exact, 1)[:, -2:], axis=1)[:, 0] > 1e-5
-  np.testing.assert_array_equal(np.asarray(mixed(logits, a, b))[clear], exact.argmax(1)[clear])
-
-
-def test_ties_go_to_the_lowest_index_also_in_a_batch_of_batches():
-  tied = np.array([[[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], [[3.0, 3.0, 3.0], [-1e4, 1e4, 1e4]]], np.float32)
-  for actual in jax.jit(lambda z: (predicted(z), jax.vmap(predicted)(z)))(tied):
-    np.testing.assert_array_equal(actual, [[0, 1], [0, 1]])
-    assert actual.dtype == jnp.int32
-
-
-@pytest.mark.parametrize(("count", "at_most"), [(7, 3), (6, 3), (1, 5), (5, 1), (5, 8)])
+@pytest.mark.parametrize(("count", "at_most"), [(7, 3), (6, 3), (1, 5)])
 def test_chunks_give_what_single_rows_give_and_trace_the_function_once(count, at_most):
   rows = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32), jax.random.split(jax.random.key(0), count)
   traced = []
@@ -110,7 +91,7 @@ def test_chunks_give_what_single_rows_give_and_trace_the_function_once(count, at
   np.testing.assert_allclose(slope, 2 * rows[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("at_most", [1, 4, 7, 23, 24])
+@pytest.mark.parametrize("at_most", [1, 7, 24])
 def test_a_sum_in_chunks_adds_each_row_once(at_most):
   rng = np.random.default_rng(0)
   x, labels, weights = rng.normal(size=(23, 3)), rng.integers(3, size=23), rng.uniform(size=23)

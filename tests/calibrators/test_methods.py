@@ -195,8 +195,8 @@ def _unequal_classes():
 
 @pytest.mark.parametrize(("base", "normalization", "class_loss"), [
   ("temperature_scaling", "minmax", "mean"), ("temperature_scaling", "standard", "mean"),
-  ("temperature_scaling", "standard", "sum"), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-    ("temperature_scaling", "centered", "mean"), ("class_temperature_scaling", "standard", "sum")))])
+  ("temperature_scaling", "standard", "sum"),
+  pytest.param("class_temperature_scaling", "standard", "sum", marks=pytest.mark.slow)])
 def test_classwise_losses_are_weighted_by_what_they_are_at_the_end(base, normalization, class_loss):
   calibrator = made("classwise_loss_scaling", base=base, normalization=normalization, class_loss=class_loss)
   logits, labels, where = _unequal_classes()
@@ -263,9 +263,8 @@ def _scaling_parameters(normalization):
 
 
 @pytest.mark.parametrize("normalization", ["standard", "minmax", "centered"])
-@pytest.mark.parametrize("k", [3, 100])
-def test_scaling_parameters_agree_with_slsqp(k, normalization):
-  rng = np.random.default_rng(k)
+def test_scaling_parameters_agree_with_slsqp(normalization):
+  k, rng = 100, np.random.default_rng(100)
   before = rng.uniform(0.1, 2, (4, k))
   after = before - np.where(np.arange(4)[:, None] % 2, 0.3 * rng.normal(size=(4, k)), 0.02 * before)
   actual = _scaling_parameters(normalization)(*(x.astype(np.float32) for x in (before, after)), np.ones((4, k), bool))

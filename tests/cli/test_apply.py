@@ -20,6 +20,7 @@ LOGITS = (3 * RNG.normal(size=(N, 3))).astype(np.float32)
 IDS = [f"q{i}, part" for i in range(N)]
 WANTED = special.softmax(LOGITS / T, axis=1)
 CLASSES = ("cat", "dog", "owl")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".npz")
 
 
 @pytest.fixture
@@ -63,9 +64,9 @@ def _read(path):
     return arrays["id"].tolist(), arrays["probs"], None
 
 
-@pytest.mark.parametrize("rows", [4, 10_000])
-@pytest.mark.parametrize("after", [".csv", ".tsv", ".jsonl", ".parquet", ".npz"])
-@pytest.mark.parametrize("before", [".csv", ".tsv", ".jsonl", ".parquet", ".npz"])
+@pytest.mark.parametrize(("before", "after", "rows"), [
+  *((suffix, suffix, 4) for suffix in SUFFIXES), (".jsonl", ".csv", 4), (".csv", ".npz", 4), (".npz", ".jsonl", 4),
+  *((before, after, 10_000) for before, after in zip(SUFFIXES, SUFFIXES[1:] + SUFFIXES[:1], strict=True))])
 def test_any_file_becomes_any_other_with_calibrated_probabilities(before, after, rows, temperature, tmp_path,
                                                                   monkeypatch, capsys):
   monkeypatch.setattr(streaming, "ROWS", rows)

@@ -138,6 +138,8 @@ def test_a_section_has_every_option_of_what_it_names():
   ("evaluation.num_resamples=99999999999", "evaluation.num_resamples must be less than 2.31"),
   ("training.num_steps=many", "training.num_steps must be of type int: got 'many'"),
   ("training.num_epochs=1.5", "training.num_epochs must be of type int: got '1.5'"),
+  pytest.param(f"training.num_epochs={'1' * 5000}", "training.num_epochs must be of type int: got '1+…1+", id="long"),
+  pytest.param(f"loss={'(' * 500}", "loss is a section: set one of its fields", id="nested"),
   ("loss.weight=heavy", "loss.weight must be of type float: got 'heavy'"),
   ("compare_with_cross_entropy=perhaps", "compare_with_cross_entropy must be of type bool: got 'perhaps'"),
   ("training.num_epochs=0", r"training.num_epochs must be at least 1: got 0"),

@@ -116,7 +116,7 @@ def test_mixup_inference_can_keep_its_shares_apart():
     _augmented("mixup_inference", 0, min_difference=0.2)
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"alpha": 0.5, "min_difference": 0.5}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("options", [{"alpha": 0.5, "min_difference": 0.5}])
 def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image(options):
   weights = jnp.asarray(np.random.default_rng(1).normal(size=(IMAGES[0].size, 3)), jnp.float32)
 

@@ -64,14 +64,12 @@ def test_randaugment_applies_several_operations_after_a_crop():
   np.testing.assert_array_equal(as_floats, two)
 
 
-@pytest.mark.parametrize(("name", "options", "channels"), [
-  ("randaugment", {}, 3), ("augmix", {}, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-    ("randaugment", {}, 1), ("augmix", {}, 3), ("augmix", {"consistency": 0.0}, 3)))])
-def test_an_image_depends_on_its_place_and_the_key_alone(name, options, channels):
-  run = jax.jit(lambda images, key: _augmented(name, images, key, **options).images)
+@pytest.mark.parametrize(("name", "channels"), [("randaugment", 3), ("augmix", 1)])
+def test_an_image_depends_on_its_place_and_the_key_alone(name, channels):
+  run = jax.jit(lambda images, key: _augmented(name, images, key).images)
   images = np.repeat(PICTURES[channels][:1], 6, 0)
   result, again, other = (np.asarray(run(images, key)) for key in (0, 0, 1))
-  views = 3 if name == "augmix" and not options else 1
+  views = 3 if name == "augmix" else 1
   assert result.shape == (6 * views, 9, 8, channels) and result.min() >= 0 and result.max() <= 255
   np.testing.assert_array_equal(result, again)
   mixes = np.arange(len(result)) % views >= views - 2  # All but the clean ones.

@@ -169,13 +169,6 @@ def test_an_overconfident_model_is_shown_to_lose_and_a_calibrated_one_is_not():
       assert (actual.calibration.low > truth / 2) == (exponent > 1)
 
 
-def test_a_temperature_before_it_changes_what_is_removed_and_not_what_is_left():
-  (blunt, labels), (sharp, _) = _data(exponent=0.5), _data(exponent=2.0)
-  a, b = parts_of(blunt, labels), parts_of(sharp, labels)
-  np.testing.assert_allclose(a.refinement.estimate, b.refinement.estimate, rtol=1e-3)
-  assert abs(a.loss.estimate - b.loss.estimate) > 0.05
-
-
 EXTREMES = {
   "certain and right": (np.eye(K)[np.arange(N) % K], np.arange(N) % K),
   "certain and wrong": (np.eye(K)[np.arange(N) % K], (np.arange(N) + 1) % K),

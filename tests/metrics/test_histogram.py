@@ -79,9 +79,8 @@ def test_any_split_in_any_order_is_one_pass(n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "concentration"), [(10_000_000, 0.3), (2_000_000, 3.0)])
-def test_ten_million_examples_in_constant_memory(n, concentration):
-  probs, labels = _binary(n, concentration=concentration)
+def test_ten_million_examples_in_constant_memory():
+  probs, labels = _binary(10_000_000, concentration=0.3)
   state = State.empty()
   size = sum(x.size for x in state)
   update = jax.jit(lambda state, probs, labels: state.merge(State.from_model_output(probs=probs, labels=labels)))
@@ -109,8 +108,8 @@ def test_the_documented_bounds_hold_in_any_order(digits):
     assert off["ks_calibration_error"] <= counts.max() / 2000 + 1e-6
 
 
-@pytest.mark.parametrize(("n", "seeds"), [(30, 4), (300, 4), (SIZE, 4), *(
-  pytest.param(n, 10, marks=pytest.mark.slow) for n in (30, 300, SIZE, 10_000, 30_000))])
+@pytest.mark.parametrize(("n", "seeds"), [(30, 4), (300, 4), (SIZE, 4),
+                                           pytest.param(30_000, 10, marks=pytest.mark.slow)])
 def test_the_order_within_cells_is_known_to_a_ten_thousandth(n, seeds):
   for seed in range(seeds):  # If cells shared what edges cut evenly, several of these would be off by 1 / N.
     probs, labels = _binary(n, seed + 100, concentration=(0.3, 1.0, 3.0)[seed % 3])
@@ -175,7 +174,7 @@ def test_every_confidence_lies_in_its_cell():
   assert (distance <= np.maximum(np.minimum(values, 1 - values) * 2.0**-14, 2.0**-24)).all()
 
 
-@pytest.mark.parametrize("n", [30, SIZE, *(pytest.param(n, marks=pytest.mark.slow) for n in (20_000, 300_000))])
+@pytest.mark.parametrize("n", [30, SIZE, pytest.param(300_000, marks=pytest.mark.slow)])
 def test_sweep_of_a_stream(n):
   probs, labels = _binary(n)
   where = np.ones(n, bool)

@@ -15,14 +15,12 @@ def _by_confidence(metric):
 
 METRICS = {
   **{name: getattr(metrics, name) for name in (
-    "expected_calibration_error", "maximum_calibration_error", "adaptive_calibration_error",
-    "classwise_calibration_error", "accuracy", "nll", "brier_score", "mean_entropy", "classwise_losses")},
+    "adaptive_calibration_error", "classwise_calibration_error", "brier_score")},
   "classwise equal mass": functools.partial(metrics.classwise_calibration_error, binning="equal_mass"),
-  "classwise norm 2": functools.partial(metrics.classwise_calibration_error, norm=2),
   **{f"kde {form}": functools.partial(metrics.kde_calibration_error, form=form, bandwidth=0.01)
-     for form in ("top_label", "marginal", "canonical")},
+     for form in ("marginal", "canonical")},
   **{name: _by_confidence(getattr(metrics, name)) for name in (
-    "ks_calibration_error", "smooth_calibration_error", "sweep_calibration_error", "aurc", "excess_aurc", "auroc")},
+    "smooth_calibration_error", "sweep_calibration_error", "aurc", "auroc")},
   "histogram": lambda probs, labels, where: metrics.CalibrationHistogram.from_model_output(
     probs=probs, labels=labels, where=where),
 }

@@ -101,8 +101,7 @@ def test_cells_of_blocks_have_the_sums_of_the_examples_of_the_blocks(kind):
     np.testing.assert_allclose(actual, expected, atol=1e-7)
 
 
-@pytest.mark.parametrize(("size", "groups"), [
-  pytest.param(203, None, marks=pytest.mark.slow), (203, np.arange(203) // 3), (1, None)])
+@pytest.mark.parametrize(("size", "groups"), [(203, np.arange(203) // 3), (1, None)])
 def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
   monkeypatch.setattr(resamples, "BATCH", 203 * 7)  # Seven resamples at a time, which 40 is no multiple of.
   samples = [pairs(size, "ties", seed) for seed in range(2)]

@@ -30,8 +30,8 @@ def _check(probs, labels):
   np.testing.assert_array_equal(correct, probs.argmax(1) == labels)
 
 
-@pytest.mark.parametrize(("n", "k"), [(1, 2), (15, 10), *(pytest.param(n, k, marks=pytest.mark.slow) for n, k in (
-  (1, 1000), (2, 100), (7, 3), (100, 2), (5000, 3), (5000, 1000), (100_000, 2), (100_000, 100)))])
+@pytest.mark.parametrize(("n", "k"), [(1, 2), (15, 10), (1, 1000),
+                                       pytest.param(100_000, 100, marks=pytest.mark.slow)])
 def test_scores_equal_numpy(n, k):
   _check(*_data(n, k))
 
@@ -94,16 +94,6 @@ def test_mistakes_are_named(arguments, error, message):
                  metrics.expected_calibration_error):
     with pytest.raises(error, match=message):
       metric(*arguments)
-
-
-def test_the_bootstrap_of_a_mean_is_its_normal_interval():
-  x = RNG.normal(size=400).astype(np.float32)
-  estimate, low, high = metrics.bootstrap(jnp.mean, x, key=jax.random.key(0), num_resamples=4000)
-  half = 1.96 * x.std() / 20
-  np.testing.assert_allclose(estimate, x.mean(), rtol=1e-5, atol=1e-7)
-  np.testing.assert_allclose([estimate - low, high - estimate], half, rtol=0.08)
-  _, narrow_low, narrow_high = metrics.bootstrap(jnp.mean, x, key=jax.random.key(0), num_resamples=4000, level=0.5)
-  np.testing.assert_allclose(narrow_high - narrow_low, 2 * 0.6745 * x.std() / 20, rtol=0.08)
 
 
 def _everything(probs, labels):

@@ -64,7 +64,7 @@ def _predictions(distinct, seed=0):
   return np.stack([1 - top, top], axis=1), labels
 
 
-@pytest.mark.parametrize("distinct", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 1000))])
+@pytest.mark.parametrize("distinct", [10, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_metric_is_invariant_to_permutations(distinct):
   probs, labels = _predictions(distinct)
   # One order has the wrong examples of each tie first, and one the right ones.
@@ -80,7 +80,7 @@ def test_every_metric_is_invariant_to_permutations(distinct):
 
 
 @pytest.mark.parametrize("ties", ["share", "order"])
-@pytest.mark.parametrize("distinct", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 1000))])
+@pytest.mark.parametrize("distinct", [10, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["sweep_calibration_error", "ks_calibration_error", "calibration_error"])
 def test_either_rule_is_that_of_the_reference(name, distinct, ties):
   probs, labels = _predictions(distinct)

@@ -31,11 +31,3 @@ def test_estimators_tend_to_the_truth(name):
     near, far = (estimators.simulate(estimator, n, sharpness, 60) - truth for n in (8000, 300))
     rms_near, rms_far = (np.sqrt(np.mean(x**2)) for x in (near, far))
     assert rms_near < 0.45 * rms_far and rms_near < 0.015, (sharpness, rms_near, rms_far)
-
-
-def test_plain_binned_errors_are_biased_upwards_and_debiasing_removes_most_of_it():
-  for sharpness in estimators.SHARPNESS.values():
-    truth = estimators.truth(sharpness)["l2"]
-    plain, debiased = (np.mean(estimators.simulate(estimators.ESTIMATORS[name][0], 300, sharpness) - truth)
-                       for name in ("equal mass, norm 2", "equal mass, norm 2, debiased"))
-    assert plain > 0.025 and abs(debiased) < 0.4 * plain, (plain, debiased)

@@ -30,18 +30,13 @@ def _count(params):
 PUBLISHED = [  # Of the papers, the authors' code, torchvision, timm, and the CIFAR code that most papers build on.
   ("wide_resnet28_10", 32, 10, {}, 36_479_194), ("resnet20", 32, 10, {}, 269_722),
   ("vit_small", 224, 1000, {}, 22_050_664), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-  ("wide_resnet28_10", 32, 100, {}, 36_536_884),
   ("wide_resnet", 32, 10, {"depth": 16, "width": 4}, 2_748_890),
-  ("wide_resnet", 32, 10, {"depth": 40, "width": 2}, 2_243_546), ("wide_resnet26_10", 32, 10, {}, 36_479_194),
   ("wide_resnet32", 32, 10, {"width": 10}, 46_160_474), ("preresnet56", 32, 10, {}, 855_578),
-  ("resnet56", 32, 10, {}, 853_018), ("resnet110", 32, 10, {}, 1_727_962),
   ("resnet110_stochastic_depth", 32, 10, {}, 1_727_962), ("resnet50", 32, 10, {}, 23_520_842),
-  ("resnet50", 224, 1000, {"stem": "imagenet"}, 25_557_032),
   ("resnet152", 224, 1000, {"stem": "imagenet"}, 60_192_808), ("densenet40", 32, 10, {}, 1_019_722),
-  ("densenet121", 32, 10, {}, 6_956_298), ("densenet121", 224, 1000, {"stem": "imagenet"}, 7_978_856),
-  ("densenet161", 32, 10, {}, 26_482_378), ("densenet161", 224, 1000, {"stem": "imagenet"}, 28_681_000),
+  ("densenet121", 32, 10, {}, 6_956_298), ("densenet161", 224, 1000, {"stem": "imagenet"}, 28_681_000),
   # Of the code of Mukhoti et al. 2020, layer by layer (45.9 M, WRN-26-10, and 8,192 features for Tiny ImageNet).
-  ("resnet110_bottleneck", 32, 10, {}, 45_864_522), ("resnet110_bottleneck", 32, 100, {}, 46_048_932),
+  ("resnet110_bottleneck", 32, 10, {}, 45_864_522),
   ("wide_resnet26_10", 32, 10, {"post_activation": True}, 36_481_434),
   ("resnet50", 64, 200, {"pool_side": 2}, 25_138_952),
   ("swin_tiny", 224, 1000, {}, 28_288_354)))]
@@ -87,9 +82,8 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), [
-  case if case[0] in ("mlp", "simple_cnn", "resnet8") else pytest.param(*case, marks=pytest.mark.slow)
-  for case in SMALL])
+@pytest.mark.parametrize(("name", "options"), [SMALL[0], SMALL[5], *(
+  pytest.param(*case, marks=pytest.mark.slow) for case in (SMALL[3], *SMALL[-3:]))])
 def test_logits_and_parameters_are_float32_also_where_bfloat16_computes(name, options):
   images = jnp.asarray(RNG.normal(size=(4, 8, 8, 3)), jnp.float32)
   full, half = (models.get(name, num_classes=5, dtype=dtype, **options) for dtype in ("float32", "bfloat16"))

@@ -140,18 +140,6 @@ def test_what_predictions_another_config_cannot_use(tmp_path):
   assert phrase.startswith("the files named noise in evaluation.ood were predicted by an earlier command, maybe from")
 
 
-@pytest.mark.slow
-def test_other_samples_need_only_the_predictions_of_the_run_itself_anew(tmp_path):
-  fields = ("compare_with_cross_entropy=True", "num_seeds=1")
-  run.execute(_config(*fields), tmp_path, reports=False)
-  plain = evaluation.load(tmp_path / "predictions/test_seed0.npz").logits
-  of_baseline = (tmp_path / "baseline/predictions/test_seed0.npz").read_bytes()
-  shutil.rmtree(tmp_path / "predictions")
-  run.execute(_config("evaluation.samples=4", *fields), tmp_path, hooks=[never], reports=False)
-  assert np.abs(evaluation.load(tmp_path / "predictions/test_seed0.npz").logits - plain).max() > 1e-3
-  assert (tmp_path / "baseline/predictions/test_seed0.npz").read_bytes() == of_baseline
-
-
 def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
   with pytest.raises(UserError, match="evaluation.laplace must be one of '' for none, auto, full, kronecker: got"):
     _config("evaluation.laplace=diag")

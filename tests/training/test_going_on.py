@@ -59,8 +59,8 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, options, tmp_path)
 def test_a_warm_start_that_dies_goes_on_from_its_checkpoint_and_not_from_its_start(tmp_path):
   """It loses the step after its last checkpoint, which is of an even step."""
   plain = (*SMALL, *MLP, "loss.primary.name=cross_entropy", "training.num_epochs=2", "checkpoint.every_steps=2")
-  finished(digits(*plain), tmp_path / "first")
-  config = digits(*plain, "schedule.name=warm_start", f"schedule.workdir={tmp_path / 'first'}")
+  finished(digits(*plain), tmp_path)
+  config = digits(*plain, "schedule.name=warm_start", f"schedule.workdir={tmp_path}")
   whole = train(config)
 
   def die(step, measured):

@@ -1,16 +1,13 @@
-"""Runs on a disk that is full, and unfinished runs whose files are damaged, end with a sentence or the same numbers."""
+"""Runs on a disk that is full end with a sentence, and go on to the same numbers when there is space."""
 
 import json
-import random
 import shutil
-import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
 
-from tests.programs import python, start
+from tests.programs import python
 from tests.training.small import RUN
 
 OPTIONS = (*RUN, "--config.checkpoint.every_steps=10")
@@ -73,62 +70,3 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_when_there_is_space(par
   assert done.returncode == 0, done.stderr
   assert "cannot be read whole" not in done.stderr
   assert _predictions(folder) == _predictions(whole)
-
-
-def _killed(folder, seen, tmp_path):
-  """Starts a run and kills it once a file is there."""
-  process = start("main.py", *OPTIONS, f"--workdir={folder}", tmp_path=tmp_path)
-  while not next(folder.glob(seen), None):
-    assert process.poll() is None, process.communicate()
-    time.sleep(0.01)
-  process.send_signal(signal.SIGKILL)
-  process.communicate()
-
-
-@pytest.fixture(scope="module")
-def unfinished(tmp_path_factory):
-  """Runs that were killed: in training after a second checkpoint, and once their predictions were written."""
-  folder = tmp_path_factory.mktemp("killed")
-  done = python("tests/training/killed.py", 33, int(signal.SIGKILL), *OPTIONS, f"--workdir={folder / 'training'}",
-                tmp_path=folder)
-  assert done.returncode == -signal.SIGKILL, done.stderr
-  _killed(folder / "evaluation", "predictions/test_seed0.npz", folder)
-  assert not (folder / "evaluation" / "results.json").exists()
-  return folder
-
-
-def _damage(path, draw):
-  """Changes, cuts, empties, deletes or replaces a file."""
-  content = bytearray(path.read_bytes())
-  match draw.randrange(6):
-    case 0 | 1 if content:
-      content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    case 2:
-      del content[draw.randrange(len(content) or 1):]
-    case 3:
-      content.clear()
-    case 4:
-      content = draw.randbytes(len(content))
-    case _:
-      path.unlink()
-      return "deleted"
-  path.write_bytes(content)
-  return "changed"
-
-
-@pytest.mark.parametrize("phase", ["training", "evaluation"])
-@pytest.mark.parametrize("case", [0, 2, 4])  # Checkpoints; JSON; predictions, if there are any.
-def test_a_damaged_unfinished_run_goes_on_to_the_same_numbers_or_says_what_is_wrong(case, phase, unfinished, whole,
-                                                                                    tmp_path):
-  folder, draw = tmp_path / "run", random.Random(f"{phase} {case}")
-  shutil.copytree(unfinished / phase, folder)
-  kinds = [sorted(path for path in folder.glob(pattern) if path.is_file()) for pattern in (
-    "checkpoints/**/*", "checkpoints/*.json", "*.json", "metrics.jsonl", "predictions/*")]
-  files = next(kind for kind in (kinds[case % 5], kinds[0]) if kind)
-  damaged = [(path.relative_to(folder), _damage(path, draw)) for path in draw.sample(files, min(2, len(files)))]
-  done = python("main.py", *OPTIONS, f"--workdir={folder}", tmp_path=tmp_path)
-  if done.returncode:
-    _refused(done)
-  else:
-    assert "Traceback" not in done.stderr, (damaged, done.stderr)
-    assert _predictions(folder) == _predictions(whole), (damaged, done.stderr)

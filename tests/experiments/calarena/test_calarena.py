@@ -133,20 +133,6 @@ def test_pairs_compare_losses_and_times_of_the_same_fits(tmp_path):
   assert "| platt | probmetrics | binary | 1 of 2 | 1 of 1 |" in same["table"]
 
 
-@pytest.mark.parametrize("k", [2, 4, 10])
-def test_metrics_are_those_of_probmetrics(k):
-  theirs = pytest.importorskip("probmetrics.metrics")
-  import torch
-
-  logits, labels = synthetic(900, k)
-  labels[labels == 3] = 2  # A class without an example is left out of the calibration error.
-  probs = special.softmax(2 * logits, axis=1)
-  ours = measures.scores(np.log(probs), labels)
-  expected = theirs.Metrics.from_names(list(ours)).compute_all_from_labels_probs(
-    torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(probs))
-  assert ours == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-5)
-
-
 def test_metrics_are_those_of_their_definitions():
   logits, labels = synthetic(400, 4)
   p = special.softmax(logits.astype(np.float64), axis=1)

@@ -35,8 +35,8 @@ def multiply_adds(name, is_padding_counted):
   return total
 
 
-@pytest.mark.parametrize(("name", "printed"), [("wide_resnet28_10", 5.25e9), ("preresnet56", 1.26e8)])
-def test_counted_operations_are_those_of_the_layers(name, printed):
+def test_counted_operations_are_those_of_the_layers():
+  name, printed = "preresnet56", 1.26e8
   counted = counting.step_operations({"name": name}, IMAGE, 10, 128)
   assert multiply_adds(name, is_padding_counted=True) == pytest.approx(printed, rel=0.01)
   # A step is three forward passes, and a multiply-add two operations; what is no convolution or product is a few %.

@@ -9,8 +9,7 @@ from experiments.common.train_step import engine, engine_and_features
 from tests.training.small import short, tiny_splits
 
 
-@pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(("number", "parallel"), [(1, "pmap"), (2, "shard_map")])
 def test_a_step_is_taken_each_time(number, parallel, monkeypatch):
   taken = []
   original = steps.train_step

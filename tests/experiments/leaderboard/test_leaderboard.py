@@ -23,18 +23,6 @@ def test_every_loss_that_needs_no_other_name_is_a_method():
   assert {len(values) for recipe in training_methods.METHODS.values() for values in recipe.search.values()} == {3}
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_figures")
-def test_a_tiny_leaderboard_trains_and_has_a_page(tmp_path):
-  command = ["--scale=tiny", f"--out={tmp_path}", "--only", "cross entropy", "MbLS"]
-  assert sweep.main(leaderboard.EXPERIMENT._replace(calibrators={"TS": leaderboard.CALIBRATORS["TS"]}), command) == 0
-  results = rows.read(tmp_path / "leaderboard_tiny.csv")
-  assert list(dict.fromkeys(row["method"] for row in results)) == [
-    "cross entropy", "MbLS", "cross entropy, ensemble of 5", "cross entropy, refined"]
-  page = (tmp_path / "leaderboard_tiny.md").read_text(encoding="utf-8")
-  assert "| MbLS" in page and "## Beyond the papers" in page and (tmp_path / "leaderboard_tiny.png").exists()
-
-
 @pytest.mark.parametrize("scale", ["tiny", pytest.param("paper", marks=pytest.mark.slow)])
 def test_every_method_is_a_config_of_its_own(scale):
   options = sweep.parse(leaderboard.EXPERIMENT, [f"--scale={scale}"])

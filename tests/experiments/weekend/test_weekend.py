@@ -210,12 +210,3 @@ def test_a_mistake_is_said_before_anything_trains(arguments, message, tmp_path, 
     code = error.code
   printed = capsys.readouterr().err
   assert code == 2 and message in printed and "Traceback" not in printed and trained == []
-
-
-@pytest.mark.slow
-def test_a_cell_trains(tmp_path):
-  command = ["--scale=tiny", "--seeds=1", "--tables", "soft_calibration", "--only", "focal+soft_avuc"]
-  assert weekend.main([*command, f"--out={tmp_path}"]) == 0
-  timed, = json.loads((tmp_path / "step_seconds.json").read_text()).values()
-  assert len(timed) == 1 and all(0 < seconds < 60 for seconds in timed.values())
-  assert "| focal+soft_avuc | accuracy %, none | 78.1 ± 0.08 |" in (tmp_path / "weekend_tiny.md").read_text("utf-8")

@@ -91,9 +91,3 @@ def test_a_fit_of_every_objective_finds_an_optimum_of_it():
                            options={"xatol": 1e-7})
     assert bool(params["converged"])
     assert objective(name, float(params["temperature"])) - best.fun < 1e-6
-
-
-@pytest.mark.slow
-def test_the_papers_steps_give_its_label_smoothing():
-  row, = table2.run("densenet40", "TS", "LS", "steps")
-  assert abs(float(row["ece"]) - float(row["published_ece"])) < 0.025
