@@ -42,10 +42,10 @@ def _logged(folder, *overrides, **options):
 
 
 @pytest.mark.parametrize(("options", "seeds"), [
-  ((), (0,)), (("training.parallel=shard_map", "training.accumulation_steps=2", *PLAIN), (3, 4)),
+  (("training.parallel=shard_map", "training.accumulation_steps=2", *PLAIN), (3, 4)),
   (("schedule.name=interleaved", "training.batch_size=8", "training.select=best_loss"), (0,)),
   ((*PLAIN, *CACHED), (0,)), (("training.average=swa", *PLAIN), (0,)),
-], ids=("joint", "shard_map, parts, seeds", "interleaved", "cached features", "SWA"))
+], ids=("shard_map, parts, seeds", "interleaved", "cached features", "SWA"))
 def test_calls_of_several_steps_have_the_bits_of_steps_one_by_one(options, seeds, calls, tmp_path):
   together, logged = _logged(tmp_path / "together", *options, seeds=seeds)
   assert max(count for _, count in calls) > 1
