@@ -7,6 +7,7 @@ import pytest
 from scipy import special
 
 from calib_jax._numerics import lbfgs
+from calib_jax._numerics.structured_scaling import _mirror, _reflected
 from tests.calibrators.data import synthetic
 
 SCALES = 10.0 ** np.linspace(-1, 1, 7)
@@ -73,6 +74,17 @@ def test_nearly_every_iteration_evaluates_once():
   jax.effects_barrier()
   iterations = int(status["iterations"])
   assert iterations >= 3 and len(calls) <= 1.5 * iterations + 2
+
+
+def test_a_reflection_brings_a_vector_to_the_first_axis_and_back():
+  rows = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+  for x in (rows[0], -rows[0], np.array([-2, 0, 0, 0], np.float32)):
+    mirror = _mirror(jnp.asarray(x))
+    length = np.linalg.norm(x)
+    np.testing.assert_allclose(np.abs(_reflected(x[None], mirror)), [[length, 0, 0, 0]], atol=1e-5)
+    np.testing.assert_allclose(_reflected(_reflected(rows, mirror), mirror), rows, atol=1e-5)
+  # No direction at all: nothing is reflected.
+  np.testing.assert_array_equal(_reflected(rows, _mirror(jnp.zeros(4))), rows)
 
 
 def test_a_round_that_took_steps_certifies_nothing():
