@@ -14,6 +14,7 @@ from calib_jax.calibrators.classwise import classwise_loss_scaling
 from calib_jax.calibrators.ensemble import ensemble_temperature_scaling
 from calib_jax.calibrators.exporting import export
 from calib_jax.calibrators.flexible import class_temperature_scaling, parameterized_temperature_scaling
+from calib_jax.calibrators.floor import probability_floor
 from calib_jax.calibrators.focal_temperature import focal_calibration, focal_temperature_scaling
 from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scaling
 from calib_jax.calibrators.logistic import beta_calibration, platt, quadratic_scaling
@@ -35,7 +36,8 @@ __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration
            "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling", "export",
            "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic",
            "label_shift", "load", "matrix_scaling", "meta_calibration", "parameterized_temperature_scaling", "platt",
-           "quadratic_scaling", "recommended", "record_calibration", "save", "select", "smart", "spline_calibration",
+           "probability_floor", "quadratic_scaling", "recommended", "record_calibration", "save", "select", "smart",
+           "spline_calibration",
            "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling", "vector_scaling",
            "venn_abers"]
 

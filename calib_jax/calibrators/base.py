@@ -147,6 +147,15 @@ def get(name: str, **options) -> Calibrator:
   return CALIBRATORS[name](**options)
 
 
+def wrapped(base: str | Calibrator, options: Mapping[str, Any]) -> Calibrator:
+  """The base of a calibrator that wraps another one: by its name and ``options``, or as its factory made it."""
+  if not isinstance(base, Calibrator):
+    return get(base, **options)
+  if options:
+    raise TypeError(f"options belong to a base chosen by name: got {', '.join(options)} beside a calibrator.")
+  return base
+
+
 def fit_by(solve: Callable[..., dict], *, of_counts: bool = False, **options) -> Callable[..., dict]:
   """The ``fit`` of a calibrator whose params are ``solve(logits, labels, weights, **options)``, compiled.
 

@@ -9,7 +9,7 @@ from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import pick
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators import ensemble, flexible, temperature
-from calib_jax.calibrators.base import Calibrator, fit_by, get, register
+from calib_jax.calibrators.base import Calibrator, fit_by, register, wrapped
 
 Array = jax.Array
 # The starting α and β of Eq. 5 and the length of the first gradient step, as in the released code.
@@ -63,11 +63,9 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   (True, (4,))
   """
   checks.options(normalization=(normalization, NORMALIZATIONS), class_loss=(class_loss, CLASS_LOSSES))
-  if not isinstance(base, Calibrator):
+  if isinstance(base, str):
     checks.choice("base", base, BASES)
-    base = get(base, **base_options)
-  elif base_options:
-    raise TypeError(f"options belong to a base chosen by name: got {', '.join(base_options)} beside a calibrator.")
+  base = wrapped(base, base_options)
   if base.name not in BASES or base.options.get("objective", "nll") != "nll":
     raise ValueError(f"base must be fitted by a mean NLL, as {', '.join(BASES)} are: got another calibrator.")
   options = {"base": base, "normalization": normalization, "class_loss": class_loss}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import shares
-from calib_jax.calibrators.base import Calibrator, get, register
+from calib_jax.calibrators.base import Calibrator, register, wrapped
 
 Array = jax.Array
 TOLERANCE, MAX_ITERATIONS = 1e-6, 2000
@@ -51,10 +51,7 @@ def label_shift(base: str | Calibrator = "vector_scaling", **base_options) -> Ca
   >>> [round(float(p), 2) for p in jnp.exp(calibrator.apply(params, shifted))[0]]
   [0.97, 0.03]
   """
-  if not isinstance(base, Calibrator):
-    base = get(base, **base_options)
-  elif base_options:
-    raise TypeError(f"options belong to a base chosen by name: got {', '.join(base_options)} beside a calibrator.")
+  base = wrapped(base, base_options)
 
   def fit(logits, labels, *, where=None, weights=None):
     params = base.fit(logits, labels, where=where, weights=weights)

@@ -18,6 +18,7 @@ CASES = {  # Calibrators by name, with the options that they need.
   "classwise_loss_scaling": {},
   "structured_vector_scaling": {}, "structured_matrix_scaling": {}, "beta_calibration": {},
   "quadratic_scaling": {}, "centered_isotonic": {}, "venn_abers": {}, "label_shift": {},
+  "probability_floor": {},
   "spline_calibration": {}, "smart": {},
 }
 

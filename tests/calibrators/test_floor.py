@@ -1,0 +1,75 @@
+"""Probabilities of exactly 0: the floor against its definition, and what it must not change."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from calib_jax import calibrators
+
+TINY = np.finfo(np.float32).tiny
+
+
+def votes(n, num_classes=4, trees=25, seed=0):
+  """The shares of the votes of trees, of which many are 0, and labels that are drawn with other frequencies."""
+  rng = np.random.default_rng(seed)
+  true = rng.dirichlet(np.full(num_classes, 0.4), n)
+  probs = np.stack([rng.multinomial(trees, p) for p in true]) / trees
+  return probs, np.array([rng.choice(num_classes, p=p) for p in true])
+
+
+def logarithms(probs):
+  return np.log(np.maximum(probs, TINY)).astype(np.float32)
+
+
+@pytest.mark.parametrize("base", ["temperature_scaling", "structured_vector_scaling", "beta_calibration"])
+def test_zeros_count_as_half_of_the_smallest_probability(base):
+  probs, labels = votes(300)
+  floored = np.maximum(probs, 0.02)
+  floored /= floored.sum(1, keepdims=True)
+  fitted = calibrators.probability_floor(base).fitted(logarithms(probs), labels)
+  np.testing.assert_allclose(np.exp(fitted.params["floor"]), 0.02, rtol=1e-5)
+  expected = calibrators.get(base).fitted(logarithms(floored), labels)(logarithms(floored))
+  np.testing.assert_allclose(fitted(logarithms(probs)), expected, atol=2e-4)
+  # It keeps to the floor of the fit, also of one row, and of a probability that is between.
+  np.testing.assert_allclose(fitted(logarithms(probs[:1])), expected[:1], atol=2e-4)
+  row = np.array([[0.5, 0.49, 0.01, 0.0]])
+  scores = fitted(logarithms(row))[0]
+  assert scores[2] == scores[3] or base != "temperature_scaling"
+
+
+def test_rows_that_do_not_count_and_classes_that_a_row_lacks_have_no_say():
+  probs, labels = votes(200)
+  logits = np.concatenate([logarithms(probs), logarithms(np.array([[1 - 3e-4, 1e-4, 1e-4, 1e-4]]))])
+  where = np.arange(201) < 200
+  params = calibrators.probability_floor().fit(logits, np.append(labels, 0), where=where)
+  np.testing.assert_allclose(np.exp(params["floor"]), 0.02, rtol=1e-5)
+  logits[0] = [0, -np.inf, 0, TINY]
+  assert np.isneginf(calibrators.probability_floor().apply(params, logits)[0, 1])
+
+
+def test_without_zeros_it_is_the_base_and_with_them_the_log_loss_falls():
+  logits = np.asarray(3 * jax.random.normal(jax.random.key(0), (400, 5)))
+  labels = np.asarray(jax.random.categorical(jax.random.key(1), jnp.asarray(logits) / 2))
+  plain, floored = (c.fitted(logits, labels)(logits) for c in (
+    calibrators.temperature_scaling(), calibrators.probability_floor()))
+  np.testing.assert_allclose(floored, plain, atol=2e-5)
+  (probs, labels), (new, new_labels) = votes(1000), votes(2000, seed=1)
+  scores = (c.fitted(logarithms(probs), labels)(logarithms(new)) for c in (
+    calibrators.temperature_scaling(), calibrators.probability_floor()))
+  plain, floored = (-np.asarray(x)[np.arange(2000), new_labels].mean() for x in scores)
+  assert floored < plain - 0.1
+
+
+def test_extremes_are_finite_and_keep_the_order():
+  certain = np.eye(3)[[0, 1, 2, 0, 1, 2]]
+  for labels in (certain.argmax(1), (certain.argmax(1) + 1) % 3, np.zeros(6, int)):
+    scores = np.asarray(calibrators.probability_floor().fitted(logarithms(certain), labels)(logarithms(certain)))
+    assert np.isfinite(scores).all()
+    assert (scores.argmax(1) == certain.argmax(1)).all()
+  far = np.array([[0, -50.0, -1e3], [0, -60.0, -9e3], [-70.0, 0, -5.0]], np.float32)
+  scores = calibrators.probability_floor("identity").fitted(far, np.array([0, 0, 1]))(far)
+  np.testing.assert_allclose(scores[:, 1], special.log_softmax(far, axis=1)[:, 1], rtol=1e-5)
+  with pytest.raises(TypeError, match="options belong to a base chosen by name"):
+    calibrators.probability_floor(calibrators.identity(), objective="nll")
