@@ -1,1 +1,1 @@
-"""Changes to the last linear layer after training: its Laplace approximation."""
+"""Changes to the last linear layer after training: its Laplace approximation, and clipped features."""
