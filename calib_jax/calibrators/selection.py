@@ -24,10 +24,11 @@ CRITERIA = ("nll", "brier")
 # With so many examples a class, or fewer, these had a higher NLL than temperature scaling, on average over draws, on
 # every network of 10 classes that was tried.
 TOO_FEW = {"vector_scaling": 50, "beta_calibration": 50, "isotonic": 200}
-# The least examples, the least examples a class and the numbers of classes for which docs/calibrators.md, "Which one",
-# and docs/choose.md measured a lower NLL than that of temperature scaling, or none that is told apart from it.
-MEASURED = {"structured_matrix_scaling": (1000, MATRIX_ROWS, 4, 100),
-            "structured_vector_scaling": (300, 5, 4, 1000)}
+# The least examples, the least examples a class and the numbers of classes for which a lower NLL than that of
+# temperature scaling was measured on most data sets: docs/calibrators.md, "Which one".
+MEASURED = {"structured_matrix_scaling": (1000, MATRIX_ROWS, 3, 100),
+            "structured_vector_scaling": (300, 5, 4, 1000),
+            "spline_calibration": (2000, 0, 2, 2)}
 SB_ECE_ROWS = 500  # With fewer examples TS-SB-ECE is known to hurt.
 BINS_A_CLASS = 1.5  # With so many equal-mass bins for each class, or fewer, accuracy is known to fall.
 
@@ -133,7 +134,8 @@ def recommended(num_examples: int, num_classes: int, *, records: bool = False) -
   """Returns the calibrators that the measurements of docs/calibrators.md recommend, from the simplest on.
 
   Temperature scaling always, and beside it the first of structured matrix scaling (from 1,000 examples and 50 a class
-  on, of 4 to 100 classes) and structured vector scaling (from 300 examples and 5 a class on, of 4 to 1,000 classes).
+  on, of 3 to 100 classes), structured vector scaling (from 300 examples and 5 a class on, of 4 to 1,000 classes) and
+  spline calibration (from 2,000 examples on, of two classes).
 
   Args:
     num_examples: the number of examples to fit to.
@@ -144,12 +146,12 @@ def recommended(num_examples: int, num_classes: int, *, records: bool = False) -
   Returns:
     The calibrators by their short names.
 
-  >>> [list(recommended(n, 10)) for n in (100, 300, 1000)]
-  [['TS'], ['TS', 'SVS'], ['TS', 'SMS']]
+  >>> [list(recommended(n, 10)) for n in (100, 300, 1000)], list(recommended(2000, 2))
+  ([['TS'], ['TS', 'SVS'], ['TS', 'SMS']], ['TS', 'spline'])
   """
   if records:
     return {"platt": get("record_calibration", base="platt")}
-  short = {"structured_matrix_scaling": "SMS", "structured_vector_scaling": "SVS"}
+  short = {"structured_matrix_scaling": "SMS", "structured_vector_scaling": "SVS", "spline_calibration": "spline"}
   able = [name for name, (rows, rows_a_class, fewest, most) in MEASURED.items()
           if fewest <= num_classes <= most and num_examples >= max(rows, rows_a_class * num_classes)]
   return {"TS": get("temperature_scaling"), **{short[name]: get(name) for name in able[:1]}}

@@ -149,7 +149,7 @@ class Run:
   def calibrators(self) -> evaluation.Fitted:
     """Fits the calibrators of ``config.evaluation`` to the validation split, and saves them in ``calibrators/``.
 
-    If it has any, and ``recommended`` is true, so is the structured scaling of ``calib_jax.calibrators.recommended``.
+    If it has any, and ``recommended`` is true, so is what ``calib_jax.calibrators.recommended`` adds.
     ``calib_jax.calibrators.load`` reads the files.
 
     Returns:
@@ -158,8 +158,8 @@ class Run:
     options, validation = self.config.evaluation, self.saved("validation")
     labelled = {label: calibrators.get(**section) for label, section in options.calibrators.items()}
     if labelled and options.recommended:
-      structured = calibrators.recommended(*validation[0].logits.shape)
-      labelled |= {label: structured[label] for label in structured if label not in ("TS", *labelled)}
+      added = calibrators.recommended(*validation[0].logits.shape)
+      labelled |= {label: added[label] for label in added if label not in ("TS", *labelled)}
     fitted = evaluation.fit(validation, labelled)
     for label, (calibrator, params) in fitted.items():
       by_name = calibrator if calibrator.name in calibrators.CALIBRATORS else None  # One of the user's own has no name.

@@ -143,10 +143,11 @@ def test_cautions_come_after_the_table_once_and_with_the_names_of_the_runs(files
 def test_default_calibrators_are_what_is_recommended_for_the_size():
   defaults = {(n, k): list(calibrators.recommended(n, k)) for n, k in (
     (299, 10), (300, 10), (999, 10), (1000, 10), (499, 100), (500, 100), (5000, 100), (25_000, 1000), (50_000, 1000),
-    (10_000, 2))}
+    (999, 3), (1000, 3), (1999, 2), (2000, 2))}
   assert defaults == {(299, 10): ["TS"], (300, 10): ["TS", "SVS"], (999, 10): ["TS", "SVS"], (1000, 10): ["TS", "SMS"],
                    (499, 100): ["TS"], (500, 100): ["TS", "SVS"], (5000, 100): ["TS", "SMS"],
-                   (25_000, 1000): ["TS", "SVS"], (50_000, 1000): ["TS", "SVS"], (10_000, 2): ["TS"]}
+                   (25_000, 1000): ["TS", "SVS"], (50_000, 1000): ["TS", "SVS"],
+                      (999, 3): ["TS"], (1000, 3): ["TS", "SMS"], (1999, 2): ["TS"], (2000, 2): ["TS", "spline"]}
   assert inputs.labelled([]) == {} and list(inputs.labelled(["platt"])) == ["platt"]
 
 
