@@ -48,11 +48,11 @@ def probability_floor(base: str | Calibrator = "temperature_scaling", **base_opt
   """
   base = wrapped(base, base_options)
 
-  def fit(logits, labels, *, where=None, weights=None):
+  def fit(logits, labels, *, where=None, weights=None, **others):
     logits, labels, counts = fit_batch(logits, labels, where, weights)
     floor = _half_of_the_smallest(logits, counts)
     counted = {"where": counts} if counts.dtype == bool else {"weights": counts}
-    return base.fit(_floored(logits, floor), labels, **counted) | {"floor": floor}
+    return base.fit(_floored(logits, floor), labels, **counted, **others) | {"floor": floor}
 
   def apply(params, logits):
     logits, own = checks.floating(logits, "logits"), {name: x for name, x in params.items() if name != "floor"}

@@ -42,8 +42,10 @@ def _apply(params: Mapping[str, Any], logits: jax.Array) -> jax.Array:
 
 
 def chosen(params: Mapping[str, Any]) -> tuple[calibrators.Calibrator, Any]:
-  """Returns the calibrator that params of ``automatic`` name, and its own params."""
+  """Returns the calibrator that params of ``automatic`` name, and its own params, with the floor of probabilities."""
   (name, own_params), = params[CHOSEN].items()
+  if "floor" in params:
+    return calibrators.probability_floor(name), own_params | {"floor": params["floor"]}
   return calibrators.get(name), own_params
 
 
@@ -54,7 +56,8 @@ def own(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def names(calibrator: calibrators.Calibrator, params: Sequence[Any]) -> list[str]:
   """Returns the name of the calibrator of each seed, for ``auto`` of the chosen one; "" for one without a name."""
-  return [next(iter(p[CHOSEN])) if CHOSEN in p else calibrator.name for p in params]
+  return [next(iter(p[CHOSEN])) if CHOSEN in p else calibrator.options["base"].name if "floor" in p else
+          calibrator.name for p in params]
 
 
 def phrase(names: Sequence[str]) -> str:

@@ -24,7 +24,8 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
     raise UserError(str(error)) from None
   of_folds = []
   for k in range(num_folds):
-    others = part._replace(logits=part.logits[fold != k], labels=part.labels[fold != k], probs=None,
+    others = part._replace(logits=part.logits[fold != k], labels=part.labels[fold != k],
+                           probs=None if part.probs is None else part.probs[fold != k],
                            groups=None if part.groups is None else part.groups[fold != k])
     of_folds.append(fit([others], labelled, lambda caution: None))
   return {UNCALIBRATED: [Calibrated.of(part)]} | {

@@ -5,6 +5,7 @@ import dataclasses
 import sys
 
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax import calibrators
 from calib_jax._system import compilation, progress
@@ -53,8 +54,9 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
 
   Args:
     validation: the predictions to fit to, one element a seed.
-    labelled: the calibrators by label; to records each is fitted as ``calibrators.record_calibration`` does.
-    say: is called with a sentence for each calibrator that is known to hurt on so few examples.
+    labelled: the calibrators by label; to records each is fitted as ``calibrators.record_calibration`` does, and to
+      probabilities of which some are 0 as ``calibrators.probability_floor`` does.
+    say: is called with a sentence for each calibrator that is known to hurt on so few examples, and for such zeros.
 
   Returns:
     The calibrators by label, each with its fitted params of every seed.
@@ -64,12 +66,18 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
       say(printable(f"caution: {label}: {sentence}"))
+  zeros = [np.mean(part.probs == 0) for part in validation if part.probs is not None and not part.records]
+  if has_zeros := any(zeros):
+    say(f"{100 * max(zeros):.2g}% of the probabilities are exactly 0: to calibrators they count as half of the smallest "
+        "one that is not.")
   fitted, on_device = {}, [jnp.asarray(part.logits) for part in validation]
   for part in validation:
     release(part.logits)
   for label, calibrator in labelled.items():
     progress.at(f"fitting {label}")
     cross_validates = calibrator.fit is automatic.fit
+    if has_zeros:
+      calibrator = calibrators.probability_floor(calibrator)
     params = [calibrator.fit(logits, part.labels, **({"groups": part.groups} if cross_validates else {}))
               for logits, part in zip(on_device, validation, strict=True)]
     unfinished = sum(not p.get("converged", True) for p in params)
