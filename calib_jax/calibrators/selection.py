@@ -17,9 +17,9 @@ from calib_jax.losses.proper import brier, cross_entropy
 
 # From the simplest to the most flexible. No calibration is not among them: with 100 examples the rule of one standard
 # error took it in 15 of 40 fits, which lost 31 thousandths of a nat on average to temperature scaling.
-CANDIDATES = ("temperature_scaling", "ensemble_temperature_scaling", "structured_vector_scaling",
-              "structured_matrix_scaling")
+CANDIDATES = ("temperature_scaling", "ensemble_temperature_scaling", "structured_vector_scaling")
 MATRIX_ROWS = 50  # With fewer examples a class, structured matrix scaling is no default candidate.
+SPLINE_ROWS = 2000  # Nor is spline calibration of two classes with fewer examples.
 CRITERIA = ("nll", "brier")
 # With so many examples a class, or fewer, these had a higher NLL than temperature scaling, on average over draws, on
 # every network of 10 classes that was tried.
@@ -28,7 +28,7 @@ TOO_FEW = {"vector_scaling": 50, "beta_calibration": 50, "isotonic": 200}
 # temperature scaling was measured on most data sets: docs/calibrators.md, "Which one".
 MEASURED = {"structured_matrix_scaling": (1000, MATRIX_ROWS, 3, 100),
             "structured_vector_scaling": (300, 5, 4, 1000),
-            "spline_calibration": (2000, 0, 2, 2)}
+            "spline_calibration": (SPLINE_ROWS, 0, 2, 2)}
 SB_ECE_ROWS = 500  # With fewer examples TS-SB-ECE is known to hurt.
 BINS_A_CLASS = 1.5  # With so many equal-mass bins for each class, or fewer, accuracy is known to fall.
 
@@ -87,7 +87,7 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
     labels: ``[N]`` integers in ``[0, K)``.
     candidates: names of calibrators, or calibrators by name, from the simplest to the most flexible; None for
       temperature scaling, its ensemble, structured vector scaling and, of three classes or more with at least 50
-      examples each, structured matrix scaling.
+      examples each, structured matrix scaling, or of two classes with at least 2,000 examples, spline calibration.
     criterion: "nll" or "brier", the score.
     folds: the number of folds, from 2 to the number of examples or groups.
     groups: optional ``[N]`` integers; examples with the same integer share a fold, and count as one in standard errors.
@@ -110,8 +110,11 @@ def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] 
   checks.choice("criterion", criterion, CRITERIA)
   checks.number("folds", folds, low=2, integer=True)
   if candidates is None:
-    num_classes = logits.shape[1]  # Of two classes, the matrix gains nothing over the vector.
-    candidates = CANDIDATES if num_classes > 2 and len(labels) >= MATRIX_ROWS * num_classes else CANDIDATES[:-1]
+    candidates = CANDIDATES
+    if logits.shape[1] == 2:  # Of two classes, the matrix gains nothing over the vector.
+      candidates += ("spline_calibration",) * (len(labels) >= SPLINE_ROWS)
+    elif len(labels) >= MATRIX_ROWS * logits.shape[1]:
+      candidates += ("structured_matrix_scaling",)
   if not isinstance(candidates, Mapping):
     candidates = {name: get(name) for name in candidates}
   if not candidates:

@@ -25,7 +25,7 @@ from calib_jax.predictions.loading import load
 from experiments.common import commands, figures, markdown, studies
 
 SIZES = (100, 500, 2000, 5000)
-CANDIDATES = calibrators.selection.CANDIDATES
+CANDIDATES = (*calibrators.selection.CANDIDATES, "structured_matrix_scaling")
 METHODS = ("identity", *CANDIDATES, "select", "TS-SB-ECE", "vector_scaling", "beta_calibration", "isotonic",
            "histogram_binning")
 TEXTS = {"TS-SB-ECE": "temperature_scaling:objective=soft_binned_ece"}  # Of methods with a name of their own.
