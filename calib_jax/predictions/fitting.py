@@ -68,8 +68,8 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
       say(printable(f"caution: {label}: {sentence}"))
   zeros = [np.mean(part.probs == 0) for part in validation if part.probs is not None and not part.records]
   if has_zeros := any(zeros):
-    say(f"{100 * max(zeros):.2g}% of the probabilities are exactly 0: to calibrators they count as half of the smallest "
-        "one that is not.")
+    say(f"{100 * max(zeros):.2g}% of the probabilities are exactly 0: to calibrators they count as half of the "
+        "smallest one that is not.")
   fitted, on_device = {}, [jnp.asarray(part.logits) for part in validation]
   for part in validation:
     release(part.logits)

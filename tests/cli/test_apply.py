@@ -11,6 +11,7 @@ from scipy import special
 from calib_jax import calibrators
 from calib_jax.cli import apply, evaluate
 from calib_jax.predictions import streaming
+from calib_jax.predictions.loading import load
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -139,6 +140,25 @@ def test_evaluate_saves_the_probabilities_that_apply_gives(tmp_path):
   with np.load(path) as saved, np.load(tmp_path / "new.npz") as new:
     np.testing.assert_allclose(saved["probs"], new["probs"], rtol=1e-6)
     np.testing.assert_array_equal(saved["labels"], labels)
+
+
+def test_probabilities_of_exactly_0_have_a_floor_that_the_stored_calibrators_keep(tmp_path, capsys):
+  rng = np.random.default_rng(0)
+  for name in ("val", "test"):  # The votes of 20 trees.
+    true = rng.dirichlet(np.full(3, 0.5), 600)
+    np.savez(tmp_path / f"{name}.npz", probs=np.stack([rng.multinomial(20, p) for p in true]) / 20,
+             labels=[rng.choice(3, p=p) for p in true])
+  assert evaluate.main([f"--fit={tmp_path / 'val.npz'}", f"--test={tmp_path / 'test.npz'}", "--num_resamples=20",
+                        "--calibrators", "temperature_scaling", "auto", f"--out={tmp_path / 'out'}",
+                        "--save_probs"]) == 0
+  assert "of the probabilities are exactly 0: to calibrators they count as half" in capsys.readouterr().err
+  row = load(tmp_path / "test.npz").logits
+  for label in ("temperature_scaling", "auto"):
+    fitted = calibrators.load(tmp_path / f"out/calibrators/{label}.npz")
+    assert fitted.calibrator.name == "probability_floor"
+    np.testing.assert_allclose(np.exp(fitted.params["floor"]), 0.025, rtol=1e-5)
+    saved = np.load(tmp_path / f"out/probs/test_{label}.npz")["probs"]
+    np.testing.assert_allclose(np.exp(fitted(row)), saved, atol=1e-6)
 
 
 def test_the_calibrator_that_is_applied_by_default_is_the_recommended_one(tmp_path):
