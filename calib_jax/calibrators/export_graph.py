@@ -245,18 +245,23 @@ def _unsupported(eqn) -> ValueError:
 
 
 def _gather(graph: Graph, eqn, x: Value, indices: Value) -> Value:
-  """The elements at one index of an axis, or at an index of the last axis for each place of the others."""
+  """What follows one index of an axis, or an element at an index of the last axis for each place of the others."""
   numbers, mode, shape = eqn.params["dimension_numbers"], eqn.params["mode"].name, x.shape
   axis, others = int(numbers.start_index_map[0]), tuple(range(len(shape) - 1))
   batch = {tuple(map(int, axes)) for axes in (numbers.operand_batching_dims, numbers.start_indices_batching_dims)}
-  sizes = [1 if i == axis or batch == {others} else n for i, n in enumerate(shape)]
-  along = batch == {others} and axis == len(others) == len(indices.shape) - 2 and indices.shape[-1] == 1
-  if mode not in ("CLIP", "PROMISE_IN_BOUNDS") or list(eqn.params["slice_sizes"]) != sizes or not (
-      along or (batch == {()} and indices.shape == (1,))):
+  along = batch == {others} and axis == len(others) and len(indices.shape) == len(shape) + 1
+  count = eqn.params["slice_sizes"][axis]
+  sizes = tuple(count if i == axis else 1 if along else n for i, n in enumerate(shape))
+  if mode not in ("CLIP", "PROMISE_IN_BOUNDS") or eqn.params["slice_sizes"] != sizes or not (
+      indices.shape[-1] == count == 1 if along else batch == {()} and indices.shape == (1,)):
     raise _unsupported(eqn)
   indices = graph.reshaped(indices, indices.shape[:-1])
   if mode == "CLIP":
-    indices = graph.elementwise("max", graph.elementwise("min", indices, graph.size(shape[axis] - 1)), graph.size(0))
+    indices = graph.elementwise("min", indices, graph.size(shape[axis] - count))
+    indices = graph.elementwise("max", indices, graph.size(0))
+  if count != 1:
+    following = graph.add("arange", graph.size(count), shape=(count,), dtype=np.int64)
+    indices = graph.elementwise("add", indices, following)
   taken = graph.add("take_along" if along else "take", x, indices, dtype=x.dtype, axis=axis,
-                    shape=indices.shape if along else shape[:axis] + shape[axis + 1:])
+                    shape=indices.shape if along else (*shape[:axis], *indices.shape, *shape[axis + 1:]))
   return graph.reshaped(taken, eqn.outvars[0].aval.shape)

@@ -73,7 +73,7 @@ def _lines(graph: Graph, expressions: dict[str, str], uses: collections.Counter)
       lines.append(f"{name} = {_expression(node, expressions)}")
       expressions[name] = name
     else:
-      expressions[name] = f"({text})" if OPERATIONS[node.operation][0].startswith("{} ") else text
+      expressions[name] = f"({text})" if OPERATIONS[node.operation][0].startswith("{}") else text
   return lines
 
 

@@ -20,7 +20,7 @@ def _served(fitted, kind, **options):
   if kind == "onnx":
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(calibrators.export(fitted, kind), providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(calibrators.export(fitted, kind, **options), providers=["CPUExecutionProvider"])
     return lambda logits: session.run(["probs"], {"logits": logits})[0]
   contents = calibrators.export(fitted, kind, **options)
   imports = [node for node in ast.walk(ast.parse(contents)) if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -96,6 +96,17 @@ def test_a_selection_and_a_calibrator_of_any_number_of_classes(kind):
   for classes in (2, 7):
     logits = synthetic(5, classes)[0]
     np.testing.assert_allclose(calibrate(logits), np.exp(chosen.calibrator.apply(chosen.params, logits)), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_apply_of_ones_own_may_take_parts_of_arrays(kind):
+  def apply(params, logits):
+    parts = jnp.concatenate([(2 * logits)[:, 1:], -logits[:, :1] ** 2], axis=1)
+    return jnp.exp((params["w"] + 1)[:, 1:]) * parts + params["w"][0, 2]
+
+  fitted = _own(apply, {"w": jnp.arange(4.0)[None] / 4})
+  logits = -synthetic(5, 3)[0] ** 2
+  np.testing.assert_allclose(_served(fitted, kind, num_classes=3)(logits), np.exp(fitted(logits)), rtol=1e-5)
 
 
 def test_names_of_params_are_no_code():
