@@ -20,7 +20,7 @@ ELEMENTWISE = {
   "min": ("np.minimum({}, {})", "Min"), "neg": ("np.negative({})", "Neg"), "abs": ("np.abs({})", "Abs"),
   "sign": ("np.sign({})", "Sign"), "exp": ("np.exp({})", "Exp"), "log": ("np.log({})", "Log"),
   "log1p": ("np.log1p({})", ""), "tanh": ("np.tanh({})", "Tanh"), "sqrt": ("np.sqrt({})", "Sqrt"),
-  "logistic": ("np.reciprocal(1 + np.exp(np.negative({})))", "Sigmoid"), "nextafter": ("np.nextafter({}, {})", ""),
+  "logistic": ("np.reciprocal(1 + np.exp(np.negative({})))", ""), "nextafter": ("np.nextafter({}, {})", ""),
   "lt": ("{} < {}", "Less"), "le": ("{} <= {}", "LessOrEqual"), "gt": ("{} > {}", "Greater"),
   "ge": ("{} >= {}", "GreaterOrEqual"), "eq": ("{} == {}", "Equal"), "ne": ("{} != {}", ""),
   "is_finite": ("np.isfinite({})", ""), "and": ("{} & {}", "And"), "or": ("{} | {}", "Or"),

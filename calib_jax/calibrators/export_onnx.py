@@ -75,6 +75,9 @@ class _Writer:
         total = self.node("Add", *x, one)
         ratio = self.node("Div", self.node("Mul", self.node("Log", total), *x), self.node("Sub", total, one))
         self.node("Where", self.node("Equal", total, one), *x, ratio, result=result)
+      case "logistic":  # Sigmoid of ONNX Runtime is accurate to 1e-7, which is no digit of the smallest probabilities.
+        total = self.node("Add", self.node("Exp", self.node("Neg", *x)), self.array(1, dtype))
+        self.node("Reciprocal", total, result=result)
       case "nextafter":  # By Rump et al., "Computing predecessor and successor in rounding to nearest", 2009.
         finfo = np.finfo(dtype)
         step = self.node("Mul", self.node("Abs", x[0]), self.array(finfo.eps / 2 * (1 + finfo.eps), dtype))

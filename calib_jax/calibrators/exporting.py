@@ -80,6 +80,7 @@ def _traced(fitted: Fitted | Selection, dtype, num_classes: int | None) -> tuple
   """``apply`` for any number of rows, and for any number of classes from the least on or else, with None, for K."""
   sizes = sorted({size for x in jax.tree.leaves(fitted.params) for size in jnp.shape(x) if size > 1}, reverse=True)
   tries = [("rows, classes", n) for n in (2, *sizes[:1])] + [(f"rows, {n}", None) for n in sizes]
+  num_classes = 2 if fitted.calibrator.records else num_classes
   traced, failure = [], None
   for text, least in tries if num_classes is None else [(f"rows, {num_classes}", None)]:
     shape = symbols.symbolic_shape(text, constraints=[f"classes >= {least}"] if least else [])
