@@ -6,10 +6,15 @@ import re
 import numpy as np
 import pytest
 
-from calib_jax import thresholds
+from calib_jax import evaluation, thresholds
 from calib_jax.cli import asked
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import Predictions
+from calib_jax.evaluation.asked import Asked
+from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.reports import formats
+from calib_jax.reports.drawing import FIGURES
+from calib_jax.reports.report_figure import Shown
 
 pytestmark = pytest.mark.xdist_group("evaluate")
 COSTS = "act,ill,healthy\nsend home,10,0\ntreat,0,1\n"
@@ -176,3 +181,20 @@ def test_a_matrix_of_costs_that_cannot_be_read_is_refused(text, match, tmp_path)
   test = Predictions(np.zeros((1, 2), np.float32), np.zeros(1, np.int32), classes=("healthy", "ill"))
   with pytest.raises(asked.UserError, match=match):
     asked.read_costs(tmp_path / "costs.csv", test, print)
+
+
+def test_the_figure_and_the_text_have_the_cut_and_what_judges_it():
+  arrays = _arrays(1)
+  test = Predictions(arrays["logits"], arrays["labels"])
+  choose = Calibrated.of(Predictions(*(_arrays(2)[name] for name in ("logits", "labels"))))
+  judged = [evaluation.judge({"mine": evaluation.Model({"test": [test]}, {})}, num_resamples=20, asked=question)
+            for question in (Asked(0.05, chosen_on={"none": (choose, "others")}), Asked(0.05, stored={"none": 2.0}))]
+  use, nothing = (results.sections["uses"]["test"]["uncalibrated"] for results in judged)
+  axes, empty = (FIGURES["risk_coverage"].draw(Shown(results)) for results in judged)
+  (point, _, (arm,)), = axes.containers
+  assert point.get_xydata() == pytest.approx(np.array([[use["accepted"], 100 * use["errors"].estimate]]))
+  assert arm.get_segments()[0][:, 1] == pytest.approx([100 * use["errors"].low, 100 * use["errors"].high])
+  assert any(line.get_label() == "5%, as asked" for line in empty.lines) and not empty.containers
+  text = formats.text(judged[0])
+  assert f"cut {use['cut']:.4g}" in text and "| guarantee" in text and "judged on test" in text
+  assert nothing["accepted"] == 0 and "On test the cut accepts 0% of the cases." in judged[1].verdict.reasons
