@@ -23,6 +23,7 @@ import sys
 import pandas as pd
 
 from calib_jax._system.errors import UserError
+from calib_jax.intervals.calibration_tests import holm
 from experiments.combinations import validated
 from experiments.common import comparison, halving, markdown, ranking, rows, scales, settings, sweep
 from experiments.common.commands import RESULTS
@@ -138,7 +139,7 @@ def _compared(title: str, by_name: Mapping[str, comparison.BySeed], reference: s
   accuracy, ece, floor = (ranking.of_methods(table_rows, column, LABEL) for column in ("accuracy", "ece", "floor"))
   others = sorted((name for name in by_name if name != reference), key=lambda name: by_name[name].mean)
   changes = [comparison.paired(by_name[name], by_name[reference]) for name in others]
-  p_values = comparison.holm([change.p_value for change in changes])
+  p_values = holm([change.p_value for change in changes])
   shown = {sign: [name.partition(WITH)[0].removesuffix(ENSEMBLE) for name, change, p in zip(
     others, changes, p_values, strict=True) if p < 1 - comparison.LEVEL and sign * change.mean > 0] for sign in (-1, 1)}
   cells = [[reference, comparison.cell(by_name[reference], "nll"), "", "", "",
@@ -181,7 +182,7 @@ def _parts(whole: str, nll: Mapping[str, comparison.BySeed], of_baseline: list[s
     return []
   accuracy = ranking.of_methods(table_rows, "accuracy", LABEL)
   changes = {part: comparison.paired(nll[whole], nll[name]) for part, name in fewer.items()}
-  p_values = dict(zip(changes, comparison.holm([change.p_value for change in changes.values()]), strict=True))
+  p_values = dict(zip(changes, holm([change.p_value for change in changes.values()]), strict=True))
   gains = [part for part, change in changes.items() if change.mean < 0 and p_values[part] < 1 - comparison.LEVEL]
   cells = [[part, comparison.cell(nll[fewer[part]], "nll"), change.text(4),
             f"{100 * change.mean / nll[fewer[part]].mean:+.1f}%", comparison.p_text(p_values[part]),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from calib_jax.intervals.calibration_tests import holm
 from experiments.common import commands, comparison, markdown, ranking, rows, studies
 from experiments.leaderboard import conditions, page
 
@@ -62,7 +63,7 @@ def better_than_cross_entropy(tables: Sequence[pd.DataFrame], need: Need, method
   for table_rows in tables:
     values = ranking.of_methods(table_rows, need.column, need.calibrator)
     changes = {name: comparison.paired(values[name], values[BASELINE]) for name in counts}
-    p_values = comparison.holm([x.p_value for x in changes.values()])
+    p_values = holm([x.p_value for x in changes.values()])
     ranked = places(table_rows, need, methods).index  # Without those that lose accuracy that has to stay.
     for (name, change), p_value in zip(changes.items(), p_values, strict=True):
       counts[name] += name in ranked and change.mean < 0 and p_value < 1 - comparison.LEVEL

@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("--folds", type=int, default=5, help="folds of cross-validation, without --test")
   parser.add_argument("--groups", metavar="KEY", default="",
                       help="the array whose equal values mark examples that belong together")
+  parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="the arrays whose values divide the test "
+                      "examples into subgroups, such as tasks, which are reported one by one")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                       "multilabel files scores and labels are [N, L], and each label is a binary problem")
   asked.add_options(parser)
@@ -55,10 +57,10 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
   _check(options)
   cautions, labelled = [], inputs.labelled(options.calibrators)
   fit_file = next(iter(options.fit), None)
-  fit = _read(fit_file, "", options)[""] if options.fit else None
+  fit = _read(fit_file, "", options, () if options.test else options.by)[""] if options.fit else None
   sets = {}
   for path in itertools.chain(*options.test) if options.test else [fit_file]:
-    sets |= _read(path, inputs.fresh(path, sets), options)
+    sets |= _read(path, inputs.fresh(path, sets), options, options.by)
   for path in itertools.chain(*options.ood):
     name = inputs.fresh(path, sets)
     sets[name] = _read(path, name, options)[name]._replace(kind="out_of_distribution")
@@ -115,8 +117,8 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   _check(options)
   cautions: list[str] = []
 
-  def read(paths):
-    parts = [evaluation.load(path, groups=options.groups, **shared.reading(options)) for path in paths]
+  def read(paths, by=()):
+    parts = [evaluation.load(path, groups=options.groups, by=by, **shared.reading(options)) for path in paths]
     for path, part in zip(paths, parts, strict=True):
       if not ensembles.are_of_the_same(part, parts[0]):
         raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order: their labels or their "
@@ -124,7 +126,7 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
     return parts
 
   fit = read(options.fit)
-  sets = {inputs.fresh(paths[0], []): read(paths) for paths in options.test}
+  sets = {inputs.fresh(paths[0], []): read(paths, options.by) for paths in options.test}
   sets |= {inputs.fresh(paths[0], sets): [part._replace(kind="out_of_distribution") for part in read(paths)]
            for paths in options.ood}
   _check_sets({f"--fit {i}": part for i, part in enumerate(fit, 1)},
@@ -137,9 +139,10 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   return shared.Inputs({MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, dict.fromkeys(cautions))
 
 
-def _read(path: str, name: str, options: argparse.Namespace) -> dict[str, evaluation.Predictions]:
+def _read(path: str, name: str, options: argparse.Namespace, by: Sequence[str] = ()
+          ) -> dict[str, evaluation.Predictions]:
   """Returns the predictions of a file under a name, and those of each label of a multi-label file beside them."""
-  reading = {"groups": options.groups, **shared.reading(options)}
+  reading = {"groups": options.groups, "by": by, **shared.reading(options)}
   if options.task == "multilabel":
     del reading["ignore_label"]
     pooled, *labels = evaluation.load_labels(path, **reading).items()

@@ -69,13 +69,15 @@ def _check_numbers(parts: Sequence[Calibrated]) -> None:
 
 
 def _with_groups(models: Mapping[str, Model]) -> dict[str, Model]:
-  """Gives the groups of the first model's examples to the same examples of others, whose files are read without."""
+  """Gives the groups and subgroups of the first model's examples to the same ones of others, read without them."""
   first = next(iter(models.values()))
 
   def grouped(name, part):
     same = first.sets.get(name, [part])[0]
-    is_same = part.groups is None and same.groups is not None and np.array_equal(part.labels, same.labels)
-    return part._replace(groups=same.groups) if is_same else part
+    if not np.array_equal(part.labels, same.labels):
+      return part
+    return part._replace(groups=same.groups if part.groups is None else part.groups,
+                         subgroups=part.subgroups or same.subgroups)
 
   return {model_name: dataclasses.replace(model, sets={
     name: [grouped(name, part) for part in parts] for name, parts in model.sets.items()})

@@ -93,7 +93,8 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
   predicted, num_options = (None, None) if are_records else values[5:]
   by_binning = {binning: [of_seed[binning] for of_seed in sums] for binning in sums[0]}
   removed = loss_parts.removed(parts) if not computed_by(LossPart).keys().isdisjoint(metrics_on_request) else None
-  return Values(*values[:5], predicted, by_binning, Calibrated.of(parts[0]).part.groups, labels, num_options, removed)
+  first = Calibrated.of(parts[0]).part
+  return Values(*values[:5], predicted, by_binning, first.groups, labels, num_options, removed, first.subgroups)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000

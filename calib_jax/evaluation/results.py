@@ -15,6 +15,7 @@ from calib_jax.evaluation.class_errors import ClassSums
 from calib_jax.intervals import draws
 from calib_jax.intervals.resamples import LEVEL
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted
+from calib_jax.predictions.predictions import Subgroups
 
 # The columns of the short table: metrics by name; of calibration errors, which stand as computed, also NAME_floor,
 # NAME_p and NAME_debiased.
@@ -115,6 +116,7 @@ class Values:
     num_options: int32 ``[N, S]``, the number of classes that an example has: those whose logits are not masked; None
       of records.
     removed: float32 ``[N, S, 3]``, what ``metrics.decomposition.of_examples`` returns of the NLL, or None.
+    subgroups: the subgroups that are reported one by one, as ``Predictions`` has them, or None.
   """
 
   confidence: np.ndarray
@@ -128,6 +130,7 @@ class Values:
   labels: np.ndarray | None = None
   num_options: np.ndarray | None = None
   removed: np.ndarray | None = None
+  subgroups: Mapping[str, Subgroups] | None = None
 
   def dependence(self) -> float:
     """Returns how strongly the outcomes of a group depend on each other: ``intervals.draws.dependence``."""
@@ -196,7 +199,8 @@ class Recommendation:
 
   Attributes:
     kind: "use" a calibrator; "keep" the model as it is; "calibrate" it, for which no calibrator was tried, or "mend"
-      it, because none of those that were tried does; "prefer" a model; "do_not_rely" on probabilities; "undecided".
+      it, because none of those that were tried does; "prefer" a model; "do_not_rely" on probabilities; "subgroup" that
+      is worse than the other examples; "undecided".
     subject: the calibrator, the model or the sets that it is about.
     text: the sentence.
     numbers: what the sentence rests on, in fractions and nats.
@@ -215,10 +219,12 @@ class Verdict:
   Attributes:
     recommendations: the recommendations, the most important first.
     reasons: sentences that say what they rest on.
+    row: the row that is recommended: a model, and its calibrator or "none"; None for made-up ones.
   """
 
   recommendations: tuple[Recommendation, ...]
   reasons: tuple[str, ...]
+  row: RowKey | None = None
 
   @property
   def first_line(self) -> str:

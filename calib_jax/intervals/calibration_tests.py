@@ -1,6 +1,6 @@
 """What a calibration error would be if the model were calibrated: noise floors and p-values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 
 import jax
@@ -97,6 +97,19 @@ def p_value_of(observed, redrawn):
   """(1 + the number of redraws ``[R, ...]`` that are at least the observed value) / (1 + R), of JAX or NumPy arrays."""
   at_least = redrawn >= observed[None] - SAME * abs(observed[None])
   return (1 + at_least.sum(0)) / (1 + len(redrawn))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+  """Returns p-values that are corrected for their number by Holm's method; those that are nan stay so and do not count.
+
+  >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03, float("nan")])]
+  [0.03, 0.06, 0.06, nan]
+  """
+  values = np.asarray(p_values, float)
+  order = np.argsort(values)[:np.isfinite(values).sum()]
+  corrected = np.full(len(values), np.nan)
+  corrected[order] = np.minimum(np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)), 1)
+  return corrected.tolist()
 
 
 def gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Array]:

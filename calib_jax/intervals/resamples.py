@@ -96,7 +96,7 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
   # A half and its rest are the same examples together, whatever the half is: all, or all but one.
   pair = drawn(order[None, :max(len(order) // 2 * 2, 1)])
   pairs = {row: sums(row, pair, correct) for row, (_, correct, _) in rows.items()}
-  for batch in _batches(most, count if block is None else CELLS):
+  for batch in batches(most, count if block is None else CELLS):
     half = drawn(draws.half_and_rest(halves[batch], order)[0])
     fifth = drawn(draws.fifth(fifths[batch], order))
     for row, (_, correct, _) in rows.items():
@@ -107,7 +107,7 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
         add(row, kind, batch.start, of_kind)
   members, sample = draws.members(groups, count), np.ones((1, count if block is None else num_units), bool)
   rho = {row: np.float32(draws.dependence(*arrays, members)) for row, (*arrays, _) in rows.items()}
-  for batch in _batches(most, count):
+  for batch in batches(most, count):
     own = draws.uniform(outcomes[batch], count)
     for row, (confidence, *_) in rows.items():
       numbers = draws.shared(outcomes[batch], own, group, num_groups, rho[row])
@@ -124,7 +124,7 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
   return assessed
 
 
-def _batches(number: int, size: int) -> Iterator[slice]:
+def batches(number: int, size: int) -> Iterator[slice]:
   """The resamples of ``size`` numbers each that are computed at a time."""
   step = max(1, BATCH // size)
   return (slice(first, first + step) for first in range(0, number, step))
@@ -150,8 +150,8 @@ def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: j
   ...]``; nan is left out. ``size`` has the numbers that it computes of a resample; by default N.
   """
   group, num_groups = draws.group_numbers(groups, count)
-  values, words = [], np.asarray(_sample_words(key, num_resamples))
-  for batch in _batches(num_resamples, size or count):
+  values, words = [], np.asarray(sample_words(key, num_resamples))
+  for batch in batches(num_resamples, size or count):
     counts = _counts(draws.draw(words[batch], num_groups, num_groups), num_groups)
     values.append(metric(counts if group is None else counts[:, group]))
   value = metric(np.ones((1, count), np.int32))[0]
@@ -192,5 +192,6 @@ _words = compilation.once(draws.subsample_words, static_argnums=(0, 2))
 
 
 @functools.partial(compilation.once, static_argnums=1)
-def _sample_words(key, num_resamples):
+def sample_words(key: jax.Array, num_resamples: int) -> jax.Array:
+  """The random words of so many resamples, ``draws.words`` of as many keys."""
   return draws.words(jax.random.split(key, num_resamples))

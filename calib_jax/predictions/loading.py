@@ -1,6 +1,6 @@
 """Loads predictions of any framework: what the arrays of a file hold is checked, and becomes ``Predictions``."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import os
 
@@ -10,11 +10,14 @@ from calib_jax._system.errors import FileError, about, short
 from calib_jax.predictions import headers, reading
 from calib_jax.predictions.logits import as_logits, check_labels, is_float, native
 from calib_jax.predictions.masks import ignoring
-from calib_jax.predictions.predictions import KINDS, Predictions
+from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups
+
+MOST_SUBGROUPS = 100
 
 
-def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, percent: bool = False,
-         ignore_label: int | None = None, say: Callable[[str], None] = lambda note: None) -> Predictions:
+def load(path: str | os.PathLike, *, groups: str = "", by: Sequence[str] = (), logits: bool = False,
+         percent: bool = False, ignore_label: int | None = None, say: Callable[[str], None] = lambda note: None
+         ) -> Predictions:
   """Reads predictions of any framework, without pickle.
 
   Args:
@@ -28,6 +31,8 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, per
       of ``probs``, with zeros replaced by the smallest normal float32; where rounding has changed the sums of
       ``probs``, rows are divided by them.
     groups: the name of an array ``[N]`` whose equal values mark examples that belong together; "" for none.
+    by: the names of arrays ``[N]`` whose equal values mark the subgroups that are reported one by one, such as tasks;
+      where outputs have more axes, also ``[B]``.
     logits: whether scores are logits also if they look like probabilities.
     percent: whether scores are percentages, from 0 to 100.
     ignore_label: the label of rows that are not scored, such as -100, which are left out; None to leave out none.
@@ -40,7 +45,7 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, per
     UserError: if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, [groups] if groups else [], note, ignore_label=ignore_label)
+    arrays = reading.arrays(path, _extra(groups, by), note, ignore_label=ignore_label, groups=groups)
     name, label = reading.outputs_and_labels(arrays)
     outputs, labels, are_records = arrays[name], arrays[label], name in headers.CONFIDENCES
     if are_records:
@@ -56,17 +61,18 @@ def load(path: str | os.PathLike, *, groups: str = "", logits: bool = False, per
       note(f": its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
     return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes,
                        _groups(arrays, groups, count), _train_counts(arrays.get("train_counts"), num_classes), probs,
-                       records=are_records)
+                       records=are_records, subgroups=_subgroups(arrays, by, count))
 
 
-def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = False, percent: bool = False,
-                say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:
+def load_labels(path: str | os.PathLike, *, groups: str = "", by: Sequence[str] = (), logits: bool = False,
+                percent: bool = False, say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:
   """Reads multi-label predictions: each of L labels is a binary problem.
 
   Args:
     path: a file as ``load`` reads it, of scores ``[N, L]``, the probability or log-odds of each label, and labels
       ``[N, L]``, 1 where an example has the label; a table has columns such as ``prob_cat`` and ``label_cat``.
     groups: as in ``load``.
+    by: as in ``load``.
     logits: as in ``load``.
     percent: as in ``load``.
     say: as in ``load``.
@@ -79,7 +85,7 @@ def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = Fal
     UserError: as ``load``.
   """
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, [groups] if groups else [], note, multilabel=True)
+    arrays = reading.arrays(path, _extra(groups, by), note, multilabel=True)
     name, label = reading.outputs_and_labels(arrays)
     outputs, labels = arrays[name], arrays[label]
     if outputs.ndim != 2 or labels.shape != outputs.shape or labels.dtype.kind not in "biuf" or not (
@@ -92,12 +98,14 @@ def load_labels(path: str | os.PathLike, *, groups: str = "", logits: bool = Fal
     labels, kind = labels.astype(np.int32), _kind(arrays)
     members = _groups(arrays, groups, count)
     members = np.arange(count, dtype=np.int32) if members is None else members
+    subgroups = _subgroups(arrays, by, count)
+    repeated = subgroups and {name: x._replace(number=np.repeat(x.number, num_labels)) for name, x in subgroups.items()}
     parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"),
-                             groups=np.repeat(members, num_labels), probs=probs)}
+                             groups=np.repeat(members, num_labels), probs=probs, subgroups=repeated)}
     for k, label in enumerate(names):
       parts[label] = Predictions(pairs[k::num_labels], labels[:, k], kind, classes=(f"not {label}", label),
                                  groups=members if groups else None,
-                                 probs=None if probs is None else probs[k::num_labels])
+                                 probs=None if probs is None else probs[k::num_labels], subgroups=subgroups)
     return parts
 
 
@@ -215,7 +223,32 @@ def _groups(arrays: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarr
   """Returns an integer for each example, equal for those of the same group; None without any groups."""
   if not name and name not in arrays:
     return None
+  return _numbered(arrays, name, count, "groups")[1]
+
+
+def _numbered(arrays: Mapping[str, np.ndarray], name: str, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the different values of an array of integers or texts, and for each example the place of its value."""
   if name not in arrays or arrays[name].shape != (count,) or arrays[name].dtype.kind not in "biuU":
     actual = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing of that name"
-    raise FileError(f": the groups {short(name)} must be {count} integers or texts: it holds {actual}.")
-  return np.unique(arrays[name], return_inverse=True)[1].astype(np.int32)
+    raise FileError(f": the {what} {short(name)} must be {count} integers or texts: it holds {actual}.")
+  values, number = np.unique(arrays[name], return_inverse=True)
+  return values, number.astype(np.int32)
+
+
+def _extra(groups: str, by: Sequence[str]) -> list[str]:
+  """Returns the names of the arrays beside outputs and labels that are to be read."""
+  return list(dict.fromkeys([*([groups] if groups else []), *by]))
+
+
+def _subgroups(arrays: Mapping[str, np.ndarray], by: Sequence[str], count: int) -> dict[str, Subgroups] | None:
+  """Returns the subgroups by the name of their array, or None without any."""
+  subgroups = {}
+  for name in by:
+    values, number = _numbered(arrays, name, count, "subgroups")
+    if len(values) > MOST_SUBGROUPS:
+      raise FileError(f": {short(name)} has {len(values):,} different values, and at most {MOST_SUBGROUPS} subgroups "
+                      "are reported: join some, or name another column in --by.")
+    texts = list(map(str, values.tolist()))
+    texts = ["(empty)" if text == "" and "(empty)" not in texts else text for text in texts]
+    subgroups[name] = Subgroups(tuple(texts), number)
+  return subgroups or None

@@ -1,6 +1,6 @@
 """The predictions of a classifier on a set of examples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import pathlib
 from typing import NamedTuple
 
@@ -10,6 +10,13 @@ from calib_jax._system.files import write_npz
 
 # How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
+
+
+class Subgroups(NamedTuple):
+  """To which subgroup each example belongs."""
+
+  names: tuple[str, ...]  # The names of the subgroups, each of at least one example.
+  number: np.ndarray  # int32 ``[N]``, the place of each example's subgroup in ``names``.
 
 
 class Predictions(NamedTuple):
@@ -28,6 +35,8 @@ class Predictions(NamedTuple):
     spread: ``[N]``, how much the members of an ensemble disagree; None of a single model.
     records: whether rows are records, a confidence that an answer is right and whether it was. There are no classes
       then: the columns of ``logits`` and ``probs`` are of a wrong and of a right answer, and labels are 1 if right.
+    subgroups: the subgroups that are reported one by one, by the name of the array that tells them apart; None for
+      none.
   """
 
   logits: np.ndarray
@@ -40,6 +49,7 @@ class Predictions(NamedTuple):
   probs: np.ndarray | None = None
   spread: np.ndarray | None = None
   records: bool = False
+  subgroups: Mapping[str, Subgroups] | None = None
 
 
 def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[int, int] | None:

@@ -39,13 +39,13 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
-           multilabel: bool = False, ignore_label: int | None = None) -> dict[str, np.ndarray]:
+           multilabel: bool = False, ignore_label: int | None = None, groups: str = "") -> dict[str, np.ndarray]:
   """Reads the arrays of one file of predictions by name, and those of the names ``extra``.
 
   One of them holds outputs and one labels. Columns such as ``logit_cat`` are joined into one array ``logit`` ``[N,
   K]``, and the ends of their names are ``classes``. Without ``multilabel`` all leading axes are flattened, and if
-  there were several, "" is the place on the first of them, ``[N]``. A file that cannot be read is a UserError, and one
-  that holds what is wrong, or can be read in several ways, a FileError.
+  there were several, "" is the place on the first of them, ``[N]``, unless ``groups`` names other groups. A file that
+  cannot be read is a UserError, and one that holds what is wrong, or can be read in several ways, a FileError.
   """
   if pair := PAIR.fullmatch(str(path)):
     outputs, labels = map(read_npy, pair.groups())
@@ -59,7 +59,7 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
     if suffix in (*text_files.SEPARATORS, ".jsonl", ".parquet", ".pq"):
       read_table = (text_files.read_csv if suffix in text_files.SEPARATORS else
                     text_files.read_json_lines if suffix == ".jsonl" else parquet_files.read_parquet)
-      return _joined(read_table(path, extra, say, multilabel), say, ignore_label)
+      return _joined(read_table(path, extra, say, multilabel), say, ignore_label, groups)
     if suffix != ".npz" and (suffix in SPREADSHEETS or not _begins(path, ARCHIVES)):
       raise FileError(": files of this ending are not read, but .npz, LOGITS.npy,LABELS.npy, .csv, .tsv, .jsonl "
                       "(JSON lines, an object a row) and .parquet are.")
@@ -67,7 +67,7 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
   if multilabel:
     return read
   classes = one_of(read, CLASSES)
-  return _rows(read, say, ignore_label, extra, list(map(str, np.ravel(read[classes]))) if classes else ())
+  return _rows(read, say, ignore_label, extra, groups, list(map(str, np.ravel(read[classes]))) if classes else ())
 
 
 def _begins(path: str | os.PathLike, beginnings: Collection[bytes]) -> bool:
@@ -80,7 +80,7 @@ def _begins(path: str | os.PathLike, beginnings: Collection[bytes]) -> bool:
 
 
 def _rows(arrays: dict[str, np.ndarray], say: Callable[[str], None], ignore_label: int | None,
-          extra: Collection[str], names: Collection[str] = ()) -> dict[str, np.ndarray]:
+          extra: Collection[str], groups: str, names: Collection[str] = ()) -> dict[str, np.ndarray]:
   """Returns arrays whose leading axes are flattened, without the rows that are to be ignored.
 
   Labels that are whole numbers become integers, unless they are ``names`` of classes.
@@ -95,12 +95,12 @@ def _rows(arrays: dict[str, np.ndarray], say: Callable[[str], None], ignore_labe
                if labels.shape == (shape[0], *shape[2:]) else "")
       raise FileError(f": {name} of shape {short(shape)} need labels of shape {short(leading)}, not "
                       f"{short(labels.shape)}.{moved}")
-    groups = ""
-    if count > shape[0] and not extra:
+    sentence = ""
+    if count > shape[0] and not groups:
       arrays[""], per_row = np.repeat(np.arange(shape[0]), count // shape[0]), [*per_row, ""]
-      groups = (f"; the rows of each of its {shape[0]:,} sequences or images (the first axis) depend on each other, so "
-                "they are one group, unless --groups names others")
-    say(f": its {name} of shape {short(shape)} are read as {count:,} rows{groups}.")
+      sentence = (f"; the rows of each of its {shape[0]:,} sequences or images (the first axis) depend on each other, "
+                  "so they are one group, unless --groups names others")
+    say(f": its {name} of shape {short(shape)} are read as {count:,} rows{sentence}.")
     for key in per_row:
       array = arrays[key]
       if array.shape[:len(leading)] == leading:
@@ -209,7 +209,7 @@ def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | 
   return next((name for name in aliases if name in arrays), None)
 
 
-def _joined(table: Table, say: Callable[[str], None], ignore_label: int | None) -> dict[str, np.ndarray]:
+def _joined(table: Table, say: Callable[[str], None], ignore_label: int | None, groups: str) -> dict[str, np.ndarray]:
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
   header, outputs, labels, others = table
   classes, aliases = header.classes, CORRECT if header.kind in CONFIDENCES else LABELS
@@ -222,7 +222,7 @@ def _joined(table: Table, say: Callable[[str], None], ignore_label: int | None) 
       {"classes": np.array(classes)} if classes else {})
   _drop_all_but_one(labels, list(labels), aliases)
   read = _rows({header.kind: outputs} | labels | others, say, ignore_label,
-               [name for name in others if name not in NAMES], names)
+               [name for name in others if name not in NAMES], groups, names)
   name = one_of(read, aliases)
   values, outputs = read[name], read[header.kind]
   if header.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):

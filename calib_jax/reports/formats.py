@@ -32,7 +32,7 @@ NUMBERS = ("estimate", "low", "high", "value", "floor", "p_value")  # The column
 
 
 def text(results: Results) -> str:
-  """Returns the verdict, the note and the short table in Markdown that a terminal shows too."""
+  """Returns the verdict, the note, the short table and those of sections in Markdown that a terminal shows too."""
   first, *reasons = (markdown_text(line) for line in results.verdict.lines)
   listed = "\n".join(f"- {reason}" for reason in reasons)
   tables = "".join(f"\n{markdown_text(table.title)}\n\n{markdown([table.head, *table.rows])}"

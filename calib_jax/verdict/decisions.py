@@ -8,7 +8,8 @@ from scipy.special import ndtri
 from calib_jax._numerics.groups import standard_error
 from calib_jax.evaluation.class_gaps import ClassGaps, class_gaps
 from calib_jax.evaluation.columns import COLUMNS
-from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Row, RowKey, over_seeds
+from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Results, Row, RowKey, over_seeds
+from calib_jax.evaluation.subgroups import Subgroup
 from calib_jax.predictions.fitting import UNCALIBRATED
 
 SIGNIFICANCE = 0.05
@@ -195,6 +196,24 @@ def guess(row: Row) -> tuple[str, float] | None:
   is_guess = of_loss.low <= 0 and of_accuracy.low <= 0 and of_loss.high <= LIKE_GUESSING * loss and (
     of_accuracy.high <= WIDE)
   return (name, loss) if is_guess else None
+
+
+def subgroups(results: Results, row: RowKey) -> Mapping[str, Mapping[str, Subgroup]]:
+  """Returns the subgroups of the test set by the name of the array that tells them apart, and by their own."""
+  of_set = results.sections.get("subgroups", {}).get(results.first[0], {})
+  return {by: of_rows[results.row_name(row)] for by, of_rows in of_set.items() if results.row_name(row) in of_rows}
+
+
+def worse_subgroups(results: Results, row: RowKey) -> list[tuple[str, str, Subgroup]]:
+  """Returns the subgroups of the test set that are shown to be worse than the other examples, the worst first.
+
+  Their p-values are corrected for the number of subgroups of one array, and each array is tested at its part of
+  ``SIGNIFICANCE`` (Bonferroni).
+  """
+  by_array = subgroups(results, row)
+  worse = [(by, name, x) for by, of_array in by_array.items() for name, x in of_array.items()
+           if x.worse_p_value is not None and x.worse_p_value < SIGNIFICANCE / len(by_array)]
+  return sorted(worse, key=lambda item: -abs(item[2].offset.estimate))
 
 
 def disagree(by_convention: Mapping[str, Mapping[Hashable, float]], evaluated: EvaluatedSet) -> list[RowKey]:

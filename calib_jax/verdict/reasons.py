@@ -11,6 +11,7 @@ import numpy as np
 from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.numbers import distinct_texts, error_text, p_text, points
 from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, Row, RowKey
+from calib_jax.evaluation.subgroups import FEWEST
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions
@@ -28,7 +29,7 @@ def reasons(results: Results, row: RowKey) -> list[str]:
   return [f"{model}: {sentence}" if others else sentence,
           _after(results, evaluated, row) if label != UNCALIBRATED else "",
           *(_against(evaluated, name, model) for name in others[:MOST]), _one_seed(evaluated, models),
-          _classes(results, evaluated, row), *_sets(results, row), *_detection(results, row),
+          _classes(results, evaluated, row), *_subgroups(results, row), *_sets(results, row), *_detection(results, row),
           *(_not_used(results, evaluated, (name, other), label) for name, other in evaluated.rows
             if name == model and other not in (UNCALIBRATED, label)),
           *(f"{label} ended at a bound of its range: its temperature is not determined." for name, label
@@ -45,7 +46,7 @@ def confidence(row: Row, num_resamples: int) -> str:
               f"{100 * error.floor:.1f}% (p {p if p.startswith('≤') else f'= {p}'})")
   direction = "above" if excess.estimate > 0 else "below"
   if side:
-    sentence = f"{'Overconfident' if side > 0 else 'Underconfident'} by {points(excess)}: {measured}"
+    sentence = f"{offset_text(excess).capitalize()}: {measured}"
     return f"{sentence}{'' if is_above else ', so that the ECE alone does not show it'}."
   mean = f"the mean confidence is {points(excess)} {direction} the accuracy"
   if is_above:
@@ -114,6 +115,33 @@ def _classes(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
   names = class_names(results, evaluated, row)
   when = f" after {row[1]}" if row[1] != UNCALIBRATED else ""
   return f"Predictions of class {names} are miscalibrated{when}." if names else ""
+
+
+def _subgroups(results: Results, row: RowKey) -> list[str]:
+  """Says of each division into subgroups of which none is shown to be worse what the largest offset is."""
+  shown, sentences = {by for by, _, _ in decisions.worse_subgroups(results, row)}, []
+  for by, subgroups in decisions.subgroups(results, row).items():
+    few = [name for name, x in subgroups.items() if x.is_few]
+    compared = {name: x for name, x in subgroups.items() if x.worse_p_value is not None}
+    if compared and by not in shown:
+      name, largest = next(iter(compared.items()))
+      sentences.append(f"By {by}, no subgroup is shown to be worse than the others together; {name} is "
+                       f"{offset_text(largest.offset)}.")
+    if few:
+      units = "examples" if results.first[1].num_groups is None else "groups of examples"
+      sentences.append(f"By {by}, {listed(few)} {'has' if len(few) == 1 else 'have'} fewer than {FEWEST} {units}, too "
+                       "few to compare with the others.")
+  return sentences
+
+
+def direction(offset: float) -> str:
+  """Returns which way a confidence is wrong."""
+  return "overconfident" if offset > 0 else "underconfident"
+
+
+def offset_text(offset: Interval) -> str:
+  """Returns which way a confidence is wrong, and by how much, with its interval."""
+  return f"{direction(offset.estimate)} by {points(offset)}"
 
 
 def _sets(results: Results, row: RowKey) -> list[str]:

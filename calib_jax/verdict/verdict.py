@@ -32,10 +32,10 @@ def verdict(results: Results) -> Verdict:
   calibration = calibration or (_use(results, model, label, len(determined[model])) if label else
                                 _as_it_is(results, model, labels))
   recommendations = (rival, calibration if calibration.kind != "mend" or test_set not in off else None,
-                     _unreliable(off, row, labels), *_undetected(results, row),
+                     _unreliable(off, row, labels), _subgroup(results, row), *_undetected(results, row),
                      *uses.recommendation(results, row))
   sentences = [*reasons.reasons(results, row), *uses.reasons(results, row)]
-  return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, sentences)))
+  return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, sentences)), row)
 
 
 def _models(evaluated: EvaluatedSet, calibrators: Mapping[str, Sequence[str]]) -> Recommendation:
@@ -90,8 +90,9 @@ def _few_groups(results: Results, model: str) -> Verdict:
   error, excess = row.estimates["ece"], row.excess.estimate
   measured = (f"The ECE is {100 * error.value:.1f}%, and the mean confidence is {100 * abs(excess):.1f} points "
               f"{'above' if excess > 0 else 'below'} the accuracy, of these groups.")
-  answers = uses.recommendation(results, (model, UNCALIBRATED))
-  return Verdict((Recommendation("undecided", model, line), *answers), (measured, *results.failed.values()))
+  row = model, UNCALIBRATED
+  return Verdict((Recommendation("undecided", model, line), *uses.recommendation(results, row)),
+                 (measured, *results.failed.values()), row)
 
 
 def _nothing_to_calibrate(results: Results, model: str, at_bound: Collection[str]) -> Recommendation | None:
@@ -223,6 +224,22 @@ def _unreliable(off: Mapping[str, Sequence[float]], row: RowKey, labels: Sequenc
   return Recommendation("do_not_rely", ", ".join(off), f"Do not rely on these probabilities on {listed(list(off))}: "
                         f"off by {low if low == high else f'{low} to {high}'} points{after}.",
                         {"least": min(errors), "most": max(errors)})
+
+
+def _subgroup(results: Results, row: RowKey) -> Recommendation | None:
+  """Names the subgroup of the test set that is shown to be worse than the other examples, the worst of several."""
+  worse = decisions.worse_subgroups(results, row)
+  if not worse:
+    return None
+  (by, name, subgroup), *more = worse
+  after = "" if row[1] == UNCALIBRATED else f" after {row[1]}"
+  own, of_others = map(reasons.direction, (subgroup.offset.estimate, subgroup.offset_of_others))
+  text = (f"Subgroup {name} of {by} is worse than the others together{after}: {own} by {points(subgroup.offset)}, and "
+          f"the others {'' if own == of_others else f'{of_others} '}by {100 * abs(subgroup.offset_of_others):.1f}")
+  ending = f"; {counted(len(more), 'more subgroup')} {'is' if len(more) == 1 else 'are'} worse too." if more else "."
+  return Recommendation("subgroup", name, text + ending, {
+    "offset": subgroup.offset.estimate, "offset_of_others": subgroup.offset_of_others,
+    "p_value": subgroup.worse_p_value})
 
 
 def _undetected(results: Results, row: RowKey) -> list[Recommendation]:

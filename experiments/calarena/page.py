@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from calib_jax.intervals.calibration_tests import holm
 from experiments.calarena.data_sets import CLASSIFIERS
 from experiments.calarena.methods import DIFFERS, LEFT_OUT, MOST_CLASSES, OURS, SELECT
 from experiments.common import figures, markdown
-from experiments.common.comparison import holm, p_text
+from experiments.common.comparison import p_text
 
 TASKS = {"binary": "two classes", "multiclass": "more than two classes"}
 SCORES = {"logloss": "log loss", "brier": "Brier", "ece-15": "ECE"}

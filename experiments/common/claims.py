@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from calib_jax.intervals.calibration_tests import holm
 from experiments.common import comparison, ranking
 
 Pair = tuple[str, str]  # A method and a calibrator.
@@ -142,7 +143,7 @@ def table(rows: pd.DataFrame, claims: Sequence[Claim], settings: Mapping[str, Ma
     return ("cannot tell", f"{' and '.join(out)} at the edge of the grid") if out else None
 
   doubts = [doubt(claim, pair) for claim, pair in zip(claims, pairs, strict=True)]
-  p_values = comparison.holm([change.p_value if change and not doubted else np.nan
+  p_values = holm([change.p_value if change and not doubted else np.nan
                               for change, doubted in zip(differences, doubts, strict=True)])
   lines = []
   for claim, pair, change, doubted, p_value in zip(claims, pairs, differences, doubts, p_values, strict=True):

@@ -167,19 +167,6 @@ def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
   return math.exp(high)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-  """Returns p-values that are corrected for their number by Holm's method; those that are nan stay so and do not count.
-
-  >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03, float("nan")])]
-  [0.03, 0.06, 0.06, nan]
-  """
-  values = np.asarray(p_values, float)
-  order = np.argsort(values)[:np.isfinite(values).sum()]
-  corrected = np.full(len(values), np.nan)
-  corrected[order] = np.minimum(np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)), 1)
-  return corrected.tolist()
-
-
 def p_text(p_value: float) -> str:
   """Returns a p-value as text; "" for nan.
 

@@ -8,7 +8,7 @@ computed by definition in NumPy, because a thousand whole evaluations would take
 sentences are those of the package.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import functools
 from typing import NamedTuple
 
@@ -18,7 +18,9 @@ import pandas as pd
 from scipy.special import log_softmax
 
 from calib_jax import calibrators, evaluation, metrics
+from calib_jax.evaluation import subgroups
 from calib_jax.evaluation.results import Recommendation, over_seeds
+from calib_jax.predictions.predictions import Subgroups
 from calib_jax.verdict import decisions
 from calib_jax.verdict.verdict import verdict
 from experiments.common import markdown, studies
@@ -168,6 +170,29 @@ def off_by_five_points(rng: np.random.Generator, i: int) -> bool:
   return bool(decisions.is_off(evaluation.Estimate.around(*_assessed(confidence, correct, jax.random.key(i))), 1))
 
 
+def worse_subgroup(offsets: Sequence[float], size: int = 200, group_size: int = 1
+                   ) -> Callable[[np.random.Generator, int], bool]:
+  """Returns a simulation: a subgroup is worse than the others, of ``size`` examples each with an offset of their own.
+
+  Of a group of dependent examples, which is within one subgroup, each takes the group's uniform number with
+  probability 0.6.
+  """
+  number = np.repeat(np.arange(len(offsets)), size)
+  groups = np.arange(len(number)) // group_size
+
+  def simulation(rng, i):
+    confidence = rng.beta(4, 1.2, len(number)).astype(np.float32)
+    shared = rng.uniform(size=len(number)) < 0.6 * (group_size > 1)
+    uniform = np.where(shared, rng.uniform(size=len(number))[groups], rng.uniform(size=len(number)))
+    correct = (uniform < confidence - np.take(offsets, number))[:, None]
+    values = evaluation.Values(confidence[:, None], correct, *[confidence[:, None]] * 3, number[:, None], {},
+                               groups if group_size > 1 else None)
+    by_name = subgroups.measured(values, Subgroups(tuple(map(str, range(len(offsets)))), number), num_resamples=1)
+    return any(x.worse_p_value < decisions.SIGNIFICANCE for x in by_name.values())
+
+  return simulation
+
+
 def whole_command(rng: np.random.Generator, i: int) -> bool:
   """``evaluation.judge`` with TS and SVS does not keep a calibrated model, for 500 examples."""
   fit, test = (evaluation.Predictions(logits.astype(np.float32), labels.astype(np.int32))
@@ -215,7 +240,14 @@ CASES: dict[tuple[str, str], tuple[Truth | Callable[[np.random.Generator, int], 
   ("20 calibrators that change nothing, 500 examples", "to use one"): (useless_calibrators, 1000),
   ("two equal models, 500 examples", "to use one"): (equal_models, 3000),
   ("one seed against ten of the same method", "told apart"): (one_seed_against_ten, 3000),
-  ("a calibration error of 5 points, 1,000 examples", "not to rely on it"): (off_by_five_points, 400)}
+  ("a calibration error of 5 points, 1,000 examples", "not to rely on it"): (off_by_five_points, 400),
+  ("four subgroups of 200 examples, all calibrated", "a subgroup is worse"): (worse_subgroup([0.0] * 4), 1000),
+  ("four subgroups of 200 examples, all overconfident by 10 points", "a subgroup is worse"): (
+    worse_subgroup([0.1] * 4), 1000),
+  ("ten subgroups of 40 examples in groups of 4, all overconfident by 10 points", "a subgroup is worse"): (
+    worse_subgroup([0.1] * 10, 40, 4), 1000),
+  ("one of four subgroups of 200 examples overconfident by 15 points, the others calibrated", "a subgroup is worse"): (
+    worse_subgroup([0.15, 0.0, 0.0, 0.0]), 1000)}
 
 
 def simulated_case(truth: str, verdict: str) -> list[dict[str, object]]:

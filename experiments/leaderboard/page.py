@@ -8,6 +8,7 @@ import pandas as pd
 
 from calib_jax import evaluation
 from calib_jax._system.files import write_text
+from calib_jax.intervals.calibration_tests import holm
 from experiments.common import claims, comparison, costs, markdown, ranking, scales, settings
 from experiments.common.commands import RESULTS, ROOT
 from experiments.common.rows import Row
@@ -135,7 +136,7 @@ def _beyond(rows: pd.DataFrame, costs_of: Costs) -> list[list[str]]:
         cells.append([comparison.heading(column), calibrator, paper, comparison.cell(by_name[paper], column), combined,
                       comparison.cell(by_name[combined], column), *costs_of[combined], change.text(digits, scale),
                       f"{100 * change.mean / by_name[paper].mean:+.0f}%"])
-  for row, p_value in zip(cells, comparison.holm(p_values), strict=True):
+  for row, p_value in zip(cells, holm(p_values), strict=True):
     row.insert(-1, comparison.p_text(p_value))
   return cells
 

@@ -92,6 +92,33 @@ def test_tokens_are_read_by_the_command_and_compared_if_they_are_scored(tmp_path
   assert "--ignore_label is the label of whole rows" in capsys.readouterr().err
 
 
+def test_subgroups_have_a_table_each_and_the_worst_is_in_the_first_line(tmp_path, capsys):
+  part, rng = predictions(1, 3 * N), np.random.default_rng(0)
+  task, domain = np.array(["a", "b", "c"])[np.arange(3 * N) % 3], rng.integers(0, 2, 3 * N)
+  logits = np.where(task[:, None] == "b", 3 * part.logits, part.logits)
+  np.savez(tmp_path / "x.npz", logits=logits, labels=part.labels, task=task, domain=domain)
+  arguments = ["--by", "task", "domain", "--num_resamples=40", "--json", f"{tmp_path}/r.json"]
+  assert command.main(["--test", f"{tmp_path}/x.npz", f"--compare={tmp_path}/x.npz", *arguments]) == 0
+  printed = capsys.readouterr().out
+  assert " Subgroup b of task is worse than the others together: overconfident by 12.4 " in printed.splitlines()[0]
+  assert "By domain, no subgroup is shown to be worse than the others together; " in printed
+  assert printed.count("\nBy task, the worst first. ") == printed.count("\nBy domain, the worst first. ") == 1
+  assert command.main(["--fit", f"{tmp_path}/x.npz", "--calibrators=temperature_scaling", *arguments]) == 0  # In folds.
+  printed, content = capsys.readouterr().out, json.loads((tmp_path / "r.json").read_text())
+  # The temperature of all makes a and c underconfident.
+  assert " Subgroup a of task is worse than the others together after temperature_scaling: under" in printed
+  of_task = content["subgroups"]["x"]["task"]["uncalibrated"]
+  right = (logits.argmax(1) == part.labels)[task == "b"]
+  assert next(iter(of_task)) == "b" and of_task["b"]["accuracy"] == pytest.approx(right.mean())
+  assert of_task["b"]["worse_p_value"] < 0.05 / 2 and of_task["b"]["num_examples"] == N
+  assert list(content["subgroups"]["x"]["task"]["temperature_scaling"]) == ["a", "c", "b"]
+  for name, message in (("nothing", "the subgroups 'nothing' must be 1200 integers or texts"),
+                        ("row", "'row' has 1,200 different values, and at most 100 subgroups are reported")):
+    np.savez(tmp_path / "y.npz", logits=logits, labels=part.labels, row=np.arange(3 * N))
+    assert command.main(["--test", f"{tmp_path}/y.npz", "--by", name]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_files_are_compared(files, tmp_path, capsys):
   _write(tmp_path / "better.npz", predictions(1))
   assert _run(files, "test=test.npz", f"compare={tmp_path / 'better.npz'}", "json=-") == 0

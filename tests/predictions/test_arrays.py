@@ -141,6 +141,14 @@ def test_sequences_are_rows_in_groups_unless_others_are_named(suffix, tmp_path):
   named, notes = load(tmp_path, arrays, suffix, groups="user")
   np.testing.assert_array_equal(named.groups, np.arange(12) < 6)
   assert "of shape (4, 3, 3) are read as 12 rows." in notes
+  # A column of subgroups names no groups, and has one value for each sequence too; "" is a value.
+  arrays |= {"task": np.array(["b", "", "a", "b"])}
+  loaded, notes = load(tmp_path, arrays, suffix, by=["task", "user"])
+  np.testing.assert_array_equal(loaded.groups, np.arange(12) // 3)
+  assert "they are one group, unless --groups names others" in notes
+  names, number = loaded.subgroups["task"]
+  assert np.array(names)[number].tolist() == [name for name in ("b", "(empty)", "a", "b") for _ in range(3)]
+  assert load(tmp_path, arrays, suffix, groups="user", by=["user"])[0].subgroups["user"].names == ("1", "7")
 
 
 def test_images_are_rows_and_one_row_each_is_no_group(tmp_path):

@@ -218,7 +218,7 @@ def test_the_tables_of_the_page_hold_every_metric_once_beside_the_names(page):
 
 def test_every_format_and_the_page_show_the_verdict_that_the_results_hold(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(outputs, "missing_for_figures", lambda: ["matplotlib"])
-  stored = evaluation.Verdict((evaluation.Recommendation("use", "x", "Use it."),), ("It is stored.",))
+  stored = evaluation.Verdict((evaluation.Recommendation("use", "x", "Use it."),), ("It is stored.",), ("mine", "x"))
   results = dataclasses.replace(_results(), verdict=stored)
   outputs.write(results, tmp_path, title="")
   reports.write(tmp_path / "report.html", results, title="", figures={}, config={}, environment={}, command="")
@@ -226,7 +226,7 @@ def test_every_format_and_the_page_show_the_verdict_that_the_results_hold(tmp_pa
   assert (tmp_path / "results.md").read_text(encoding="utf-8").startswith("Use it.\n\n- It is stored.\n\n")
   assert "Use it.\n\n- It is stored.\n\n" in capsys.readouterr().out
   assert json.loads(evaluation.to_json(results))["verdict"] == {
-    "first_line": "Use it.", "reasons": ["It is stored."],
+    "first_line": "Use it.", "reasons": ["It is stored."], "row": ["mine", "x"],
     "recommendations": [{"kind": "use", "subject": "x", "text": "Use it.", "numbers": {}}]}
 
 

@@ -3,7 +3,7 @@
 Every module of this package is imported, so a new section is one new file, which adds itself to ``SECTIONS``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any
 
@@ -29,8 +29,8 @@ class Section:
   # A function of the results, which have no sections yet, and of the models by name, to the content of the section. It
   # is empty where there is nothing to show. ``results.json`` has it under the section's name.
   compute: Callable[[Results, Mapping[str, Model]], Mapping]
-  # A function of content that is not empty, and of the results, to its table on the page.
-  table: Callable[[Mapping, Results], Table]
+  # A function of content that is not empty, and of the results, to its table on the page, or to several.
+  table: Callable[[Mapping, Results], Table | Iterable[Table]]
   in_json: int  # The sections are computed and written in the order of this number.
   on_page: int  # The tables are in the order of this number.
   # A function of content that is not empty, and of the module ``reports.curves``, to Matplotlib axes; None for no
@@ -40,7 +40,7 @@ class Section:
   # A function of content that is not empty to a sentence that says what the figure shows.
   finding: Callable[[Mapping], str] = lambda content: ""
   figure_place: int = 100  # The place of the figure among those of the page, in tens.
-  in_text: bool = False  # Whether terminal and ``results.md`` show the table too.
+  in_text: bool = False  # Whether the tables stand in the terminal and in ``results.md`` too.
 
 
 SECTIONS: dict[str, Section] = {}
@@ -52,9 +52,10 @@ def computed(results: Results, models: Mapping[str, Model]) -> dict[str, Mapping
 
 
 def tables(results: Results, *, in_text: bool = False) -> list[Table]:
-  """Returns the tables of the sections that have something to show, in the order of the page; or those of the text."""
-  return [section.table(content, results) for name, section in _sorted("on_page")
-          if section.in_text >= in_text and (content := results.sections.get(name))]
+  """Returns the tables of the sections that have something to show, in the order of the page, or those ``in_text``."""
+  shown = [section.table(content, results) for name, section in _sorted("on_page")
+           if (content := results.sections.get(name)) and section.in_text >= in_text]
+  return [table for tables in shown for table in ([tables] if isinstance(tables, Table) else tables)]
 
 
 def _sorted(place: str) -> list[tuple[str, Section]]:
