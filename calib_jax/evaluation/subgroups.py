@@ -2,8 +2,8 @@ r"""How well subgroups of the examples are calibrated, and which of them is wors
 
 The offset of examples is their mean confidence minus their accuracy. A subgroup of offset a is worse than the other
 examples, of offset b, if :math:`|a| > |b|`, which is to say that a - b and a + b have the sign of a. Both are tested by
-Student's t at half of the level on each side; the p-value is twice the larger one (an intersection–union test, Berger
-1982), so that its level is that of each.
+Student's t at half of the level on each side; the p-value is twice the larger one (an intersection–union
+test), so that its level is that of each.
 """
 
 from collections.abc import Sequence

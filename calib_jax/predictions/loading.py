@@ -55,7 +55,7 @@ def load(path: str | os.PathLike, *, groups: str = "", by: Sequence[str] = (), l
     classes = None if are_records else reading.one_of(arrays, headers.CLASSES)
     classes = _classes(classes, arrays[classes], num_classes, labels) if classes else None
     labels = _labels(labels, count, num_classes, classes)
-    if probs is None and kind != "out_of_distribution":
+    if kind != "out_of_distribution":
       check_labels(logits, labels)
     if outputs.size == len(outputs) and not are_records:
       note(f": its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")

@@ -35,7 +35,8 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
               percent: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
   """Returns float32 logits ``[N, K]`` of outputs, and the probabilities ``[N, K]`` if the outputs are such.
 
-  Outputs are floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes. What they are is said by the
+  Outputs are floats ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes, and -inf of a class that the
+  row does not have, also beside probabilities. What they are is said by the
   user (``are_logits``, ``percent``), by their name or by their values. ``say`` is called with what they are taken for,
   where their name does not say it. All that is large is done with some rows at a time.
 
@@ -56,7 +57,11 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
     raise FileError(f": {summary.num_bad} of the {len(outputs)} rows of its {name} hold NaN, +inf, or -inf in "
                     f"every class; the first is row {summary.first_bad}, counted from 0: "
                     f"{short(outputs[summary.first_bad].tolist())}.")
-  in_range = summary.low >= 0 and summary.high <= unit
+  in_range, absent = summary.low >= 0 and summary.high <= unit, None
+  if summary.has_absent and summary.low >= 0 and summary.high <= 100 * (1 + 1e-6):
+    capacity.check_read(f": {name}", outputs.nbytes + outputs.size)
+    absent, with_absent = np.isneginf(outputs), outputs
+    outputs = np.where(absent, outputs.dtype.type(0), outputs)
   distributions = in_range if binary else sums_to(unit, outputs, summary)
   are_probs = percent or is_named_probs or (
     distributions and not are_logits and (name in headers.EITHER or not binary))
@@ -69,6 +74,7 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
   elif are_probs and not percent and not is_named_probs:
     say(f": its {name} are probabilities (each row sums to 1), so their logarithms are used.")
   if not are_probs:
+    outputs = outputs if absent is None else with_absent
     if binary or outputs.dtype != np.float32:
       capacity.check_read(f": {name}", (2 if binary else 1) * 4 * outputs.size)
     with np.errstate(over="ignore"):  # To -inf, which is a class that the row does not have.
@@ -92,6 +98,8 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
   logits = np.empty(outputs.shape, np.float32)
   for chunk, rows in zip(_chunks(outputs), _chunks(logits), strict=True):
     np.log(np.maximum(chunk, np.finfo(np.float32).tiny, dtype=np.float32), out=rows)
+  if absent is not None:
+    logits[absent] = -np.inf
   return logits, outputs
 
 
@@ -119,10 +127,11 @@ class Summary(NamedTuple):
 
   num_bad: int  # The number of rows with NaN, +inf, or -inf in every class.
   first_bad: int  # The first of them, if there are any.
-  low: float  # The lowest score.
+  low: float  # The lowest score but -inf, which is that of a class that the row does not have.
   high: float  # The highest score.
   sums: tuple[float, float]  # The lowest and the highest sum of a row.
   rows: tuple[int, int]  # The rows that have these sums.
+  has_absent: bool  # Whether a score is -inf, which the sums leave out.
 
   def deviation(self, unit: float) -> float:
     """Returns how far the sum of a row is from ``unit`` at most."""
@@ -131,18 +140,21 @@ class Summary(NamedTuple):
 
 def summarize(outputs: np.ndarray) -> Summary:
   """Summarizes outputs ``[N, K]`` or ``[N]``, some rows at a time."""
-  lowest, highest, totals = [], [], []
+  lowest, highest, totals, has_absent = [], [], [], False
   with np.errstate(all="ignore"):  # What is beyond the range of float32 becomes infinite.
     for chunk in _chunks(outputs):
       chunk = chunk.astype(np.float32, copy=False).reshape(len(chunk), -1)
       lowest.append(chunk.min())
       highest.append(chunk.max(1))
+      if lowest[-1] == -np.inf:
+        has_absent, is_there = True, chunk != -np.inf
+        lowest[-1], chunk = chunk.min(where=is_there, initial=np.inf), np.where(is_there, chunk, 0)
       totals.append(chunk.sum(1))
   largest, total = np.concatenate(highest), np.concatenate(totals)
   bad = ~np.isfinite(largest)  # NaN, +inf, or -inf where all are.
   rows = int(total.argmin()), int(total.argmax())
   return Summary(int(bad.sum()), int(bad.argmax()), min(lowest).item(), largest.max().item(),
-                 (total[rows[0]].item(), total[rows[1]].item()), rows)
+                 (total[rows[0]].item(), total[rows[1]].item()), rows, has_absent)
 
 
 def tolerance(unit: int, outputs: np.ndarray) -> float:

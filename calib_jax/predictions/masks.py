@@ -1,4 +1,4 @@
-"""Rows that are not scored, such as the label -100 of padding: they are left out before anything else is read."""
+"""What rows do not have: a label that is scored, such as -100 of padding, or some of the options of other rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,6 +21,16 @@ def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], la
     return {}
   capacity.check_read("", sum(arrays[name].nbytes for name in per_row))
   return {name: arrays[name][is_used] for name in per_row if arrays[name].shape[:1] == labels.shape[:1]}
+
+
+def padded(values: np.ndarray, lengths: np.ndarray, name: str, say: Callable[[str], None]) -> np.ndarray:
+  """Returns the numbers of rows of several lengths ``[N]`` as ``[N, K]``, -inf for options that a row does not have."""
+  capacity.check_read(f": {name}", 9 * len(lengths) * int(lengths.max()))
+  say(f": the lists of its {name} have {lengths.min()} to {lengths.max()} numbers: what a shorter one lacks are "
+      "options that its row does not have.")
+  array = np.full((len(lengths), lengths.max()), -np.inf)
+  array[np.arange(lengths.max()) < lengths[:, None]] = values
+  return array
 
 
 def ignoring(labels: np.ndarray, low: int, high: int) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax.predictions.headers import NAMES, Table, read_header, stacked
+from calib_jax.predictions.masks import padded
 
 WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
 SAFE_PYARROW = (14, 0, 1)
@@ -29,7 +30,9 @@ def read_parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[
     file = parquet.ParquetFile(path, read_dictionary=texts)
     capacity.check_read("", WIDEST * _num_values(file, wanted))
     table = file.read(columns=wanted)
-    arrays = {name: _values(table[name].combine_chunks(), name) for name in wanted}
+    may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
+    arrays = {name: _values(table[name].combine_chunks(), name, say if name in may_differ else None)
+              for name in wanted}
   except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise FileError(f" cannot be read as Parquet ({reason}).") from error
@@ -62,14 +65,19 @@ def _num_values(file, wanted: Collection[str]) -> int:
   return sum(group.column(i).num_values for group in groups for i in places)
 
 
-def _values(column, name: str) -> np.ndarray:
-  """Returns a column of pyarrow as an array, ``[N, K]`` if it holds lists of K numbers, and so on."""
+def _values(column, name: str, say: Callable[[str], None] | None) -> np.ndarray:
+  """Returns a column of pyarrow as an array, ``[N, K]`` if it holds lists of K numbers, and so on.
+
+  Where ``say`` is given, lists of numbers may be of several lengths.
+  """
   import pyarrow
 
-  types, shape, nulls = pyarrow.types, [len(column)], column.null_count
+  types, shape, nulls, several = pyarrow.types, [len(column)], column.null_count, None
   while types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
     lengths = [] if nulls else column.value_lengths().unique().to_pylist()
     shape.append(lengths[0] if len(lengths) == 1 else 0)
+    if say and len(lengths) > 1 and len(shape) == 2 and not types.is_nested(column.type.value_type):
+      several, shape = column.value_lengths().to_numpy(zero_copy_only=False), [-1]
     column = column.flatten()
     nulls += column.null_count
   if nulls:
@@ -86,7 +94,7 @@ def _values(column, name: str) -> np.ndarray:
     values = column.to_numpy(zero_copy_only=False)
   else:
     raise FileError(f": the column {short(name)} must hold numbers or texts, not {column.type}.")
-  return values.reshape(shape)
+  return values.reshape(shape) if several is None else padded(values, several, name, say)
 
 
 def stream(path: str | os.PathLike) -> tuple[list[str], list[str], Callable[[int], Iterator[dict[str, list]]]]:

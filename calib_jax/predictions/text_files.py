@@ -12,6 +12,7 @@ from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.json_objects import parse_json
 from calib_jax.predictions.headers import NAMES, Table, read_header, stacked
+from calib_jax.predictions.masks import padded
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LINE = 2**24  # Characters of a line.
@@ -120,13 +121,18 @@ def read_json_lines(path: str | os.PathLike, extra: Collection[str], say: Callab
     raise FileError(f" cannot be read as JSON lines ({reason}).") from error
   if header is None:
     raise FileError(" cannot be read as JSON lines (it has no rows).")
-  read = {name: _json_values(column, name) for name, column in values.items()}
+  may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
+  read = {name: _json_values(column, name, say if name in may_differ else None) for name, column in values.items()}
   outputs = [read.pop(name) for name in header.outputs]
   return Table(header, stacked(outputs, header), {name: read.pop(name) for name in header.labels}, read)
 
 
-def _json_values(values: list, name: str) -> np.ndarray:
-  """Returns the values of a key in all rows as an array."""
+def _json_values(values: list, name: str, say: Callable[[str], None] | None) -> np.ndarray:
+  """Returns the values of a key in all rows as an array; where ``say`` is given, lists may be of several lengths."""
+  if say and all(isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "biuf" for value in values):
+    lengths = np.array([len(value) for value in values])
+    if lengths.min() < lengths.max():
+      return padded(np.concatenate(values), lengths, name, say)
   if all(isinstance(value, str) for value in values):
     return _text(values)
   if not any(isinstance(value, str) for value in values):

@@ -29,7 +29,8 @@ def reasons(results: Results, row: RowKey) -> list[str]:
   return [f"{model}: {sentence}" if others else sentence,
           _after(results, evaluated, row) if label != UNCALIBRATED else "",
           *(_against(evaluated, name, model) for name in others[:MOST]), _one_seed(evaluated, models),
-          _classes(results, evaluated, row), *_subgroups(results, row), *_sets(results, row), *_detection(results, row),
+          _options(results, row), _classes(results, evaluated, row), *_subgroups(results, row), *_sets(results, row),
+          *_detection(results, row),
           *(_not_used(results, evaluated, (name, other), label) for name, other in evaluated.rows
             if name == model and other not in (UNCALIBRATED, label)),
           *(f"{label} ended at a bound of its range: its temperature is not determined." for name, label
@@ -115,6 +116,17 @@ def _classes(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
   names = class_names(results, evaluated, row)
   when = f" after {row[1]}" if row[1] != UNCALIBRATED else ""
   return f"Predictions of class {names} are miscalibrated{when}." if names else ""
+
+
+def _options(results: Results, row: RowKey) -> str:
+  """Says how many options rows of multiple choice have, and the accuracy relative to guessing among them."""
+  options = results.sections.get("options", {}).get(results.first[0], {}).get(results.row_name(row))
+  if options is None:
+    return ""
+  reached = options.above_guessing
+  return (f"Rows have {options.fewest} to {options.most} options, {options.mean:.1f} on average. Guessing has an "
+          f"accuracy of {100 * options.guess:.1f}%, and of what it lacks {100 * reached.estimate:.1f}% are reached "
+          f"(95% interval {100 * reached.low:.1f} to {100 * reached.high:.1f}).")
 
 
 def _subgroups(results: Results, row: RowKey) -> list[str]:

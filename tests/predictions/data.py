@@ -24,7 +24,7 @@ def written(path, columns):
     lines = [separator.join(names), *(separator.join(map(str, row)) for row in zip(*values, strict=True))]
     path.write_text("\n".join(lines), encoding="utf-8")
   elif path.suffix == ".jsonl":
-    rows = zip(*(np.asarray(column).tolist() for column in values), strict=True)
+    rows = zip(*(column if isinstance(column, list) else np.asarray(column).tolist() for column in values), strict=True)
     path.write_text("\n\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows))
   elif path.suffix == ".npz":
     np.savez(path, **dict(pairs))

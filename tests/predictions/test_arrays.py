@@ -161,6 +161,43 @@ def test_images_are_rows_and_one_row_each_is_no_group(tmp_path):
     assert loaded.groups is None if shape[0] == 12 else loaded.groups.tolist() == [0] * 6 + [1] * 6
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("name", "taken"), [("logits", ""), ("probs", ""), ("scores", "are taken for probabilities"),
+                                             ("log_probs", "are probabilities (each row sums to 1)")])
+def test_shorter_lists_are_rows_with_fewer_options(name, taken, suffix, tmp_path):
+  number = np.where(LABELS == 2, 3, 2)
+  is_there = np.arange(3) < number[:, None]
+  probs = np.exp(np.where(is_there, LOGITS, -np.inf).astype(float))
+  probs = (probs / probs.sum(1, keepdims=True)).round(2)
+  outputs = LOGITS if name == "logits" else probs
+  loaded, notes = load(tmp_path, {name: [row[:k].tolist() for row, k in zip(outputs, number, strict=True)],
+                                  "label": LABELS}, suffix)
+  assert f"the lists of its {name} have 2 to 3 numbers: what a shorter one lacks are options" in notes
+  assert taken in notes
+  np.testing.assert_array_equal(np.isneginf(loaded.logits), ~is_there)
+  if name == "logits":
+    np.testing.assert_array_equal(loaded.logits[is_there], LOGITS[is_there])
+  else:  # Rounded to two decimals, so that sums of rows are off by 0.01.
+    expected = probs / probs.sum(1, keepdims=True)
+    np.testing.assert_allclose(loaded.probs, expected, atol=1e-7)
+    np.testing.assert_allclose(np.exp(loaded.logits), expected, atol=1e-6)
+  wrong = [row[:2].tolist() for row in outputs[:-1]] + [outputs[-1].tolist()]
+  with pytest.raises(UserError, match="the label of row 2, counted from 0, is 2, a class that the row does not have"):
+    load(tmp_path, {"logits": wrong, "label": LABELS}, suffix, logits=True)
+
+
+def test_an_archive_may_hold_probabilities_beside_minus_infinity_and_logits_are_no_probabilities_for_it(tmp_path):
+  probs = np.where(np.arange(3) < 2, [[0.25, 0.75, 0]], -np.inf).repeat(12, 0)
+  loaded, _ = load(tmp_path, {"probs": probs, "labels": LABELS % 2})
+  np.testing.assert_array_equal(loaded.probs, np.where(np.isinf(probs), 0, probs))
+  np.testing.assert_array_equal(np.isneginf(loaded.logits), np.isneginf(probs))
+  negative = np.where(np.isinf(probs), probs, -probs)
+  for logits, options in ((probs, {"logits": True}), (2 * probs, {}), (negative, {})):
+    loaded, _ = load(tmp_path, {"logits": logits, "labels": LABELS % 2}, **options)
+    assert loaded.probs is None
+    np.testing.assert_array_equal(loaded.logits, logits.astype(np.float32))
+
+
 @pytest.mark.parametrize("suffix", ["npz", *TABLES])
 def test_a_logit_of_minus_infinity_is_a_class_that_the_row_does_not_have(suffix, tmp_path):
   logits = np.where(np.arange(3) == (LABELS[:, None] + 1) % 3, -np.inf, LOGITS)

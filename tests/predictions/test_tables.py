@@ -156,7 +156,7 @@ HEAD = "label,logit_0,logit_1\n"
   ("p.jsonl", '{"prob": 0.5, "label": 1, "label": 0}', "it has the key 'label' twice"),
   ("p.jsonl", '{"prob": 0.5, "label": 1}\n{"prob": 0.5}', "line 2 has no 'label': leave this row out"),
   ("p.jsonl", '{"prob": 0.5, "label": 1}\n{"prob": null, "label": 1}', "line 2 has no 'prob': leave"),
-  ("p.jsonl", '{"probs": [0.5, 0.5], "label": 1}\n{"probs": [1], "label": 0}', "lists of 'probs' must all have one"),
+  ("p.jsonl", '{"probs": [0.5, 0.5], "label": 1}\n{"probs": 1, "label": 0}', "lists of 'probs' must all have one"),
   ("p.jsonl", '{"probs": [[1], 2], "label": 1}', "cannot be read as JSON lines"),
   ("p.jsonl", '{"prob": 0.5, "label": 1}\n{"prob": 0.5, "label": "a"}', "'label' must hold numbers, or texts, in all"),
   ("p.jsonl", '{"prob": {"a": 1}, "label": 1}', "'prob' must hold numbers"),
@@ -236,7 +236,7 @@ def test_parquet_is_decoded_only_if_it_is_small_and_whole(tmp_path, monkeypatch)
   refused("column 'logits' has 1 missing values", label=labels,
           logits=pyarrow.array([[None, 1.0, 2.0], *map(list, LOGITS[1:])]))
   refused("lists of the column 'logits' must all have one length", label=labels,
-          logits=pyarrow.array([[1.0], *map(list, LOGITS[1:])]))
+          logits=pyarrow.array([[[1.0]], *([list(row)] for row in LOGITS[1:])]))
   refused("column 'logits' must hold numbers or texts", label=labels, logits=pyarrow.array([{"a": 1.0}] * 12))
   refused("labels must be in .* 18446744073709551615", logits=logits,
           label=pyarrow.array([2**64 - 1] * 12, pyarrow.uint64()))
