@@ -90,9 +90,9 @@ def _few_groups(results: Results, model: str) -> Verdict:
   error, excess = row.estimates["ece"], row.excess.estimate
   measured = (f"The ECE is {100 * error.value:.1f}%, and the mean confidence is {100 * abs(excess):.1f} points "
               f"{'above' if excess > 0 else 'below'} the accuracy, of these groups.")
-  row = model, UNCALIBRATED
-  return Verdict((Recommendation("undecided", model, line), *uses.recommendation(results, row)),
-                 (measured, *results.failed.values()), row)
+  key = model, UNCALIBRATED
+  return Verdict((Recommendation("undecided", model, line), *uses.recommendation(results, key)),
+                 (measured, *results.failed.values()), key)
 
 
 def _nothing_to_calibrate(results: Results, model: str, at_bound: Collection[str]) -> Recommendation | None:

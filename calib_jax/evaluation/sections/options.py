@@ -87,4 +87,4 @@ def table(content: Mapping[str, Mapping[str, Options]], results: Results) -> Tab
                                   "reached of what guessing lacks, %"], rows)
 
 
-SECTIONS["options"] = Section(compute, table, in_json=9, on_page=-2, in_text=True)
+SECTIONS["options"] = Section(compute, table, in_json=10, on_page=-3, in_text=True)

@@ -79,6 +79,6 @@ def finding(content: Content) -> str:
 
 
 SECTIONS["subgroups"] = Section(
-  compute, tables, in_json=8, on_page=-1, figure=figure, figure_place=45, finding=finding, in_text=True,
+  compute, tables, in_json=9, on_page=-2, figure=figure, figure_place=45, finding=finding, in_text=True,
   caption="Mean confidence minus accuracy of each subgroup with 95% intervals, the largest first. Right of 0, "
           "predictions are overconfident.")
