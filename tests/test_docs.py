@@ -7,6 +7,7 @@ import io
 import pathlib
 import re
 import runpy
+import shutil
 import types
 
 import matplotlib
@@ -26,7 +27,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
          for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
                       *sorted((ROOT / "docs/gallery").glob("*.md")))}
-GALLERY = [page for page in PAGES if page.startswith("docs/gallery/") and "{code-cell}" in PAGES[page]]
+NOTEBOOKS = [page for page in PAGES if "{code-cell}" in PAGES[page]]
+GALLERY = [page for page in NOTEBOOKS if page.startswith("docs/gallery/")]
 SNIPPETS = [pytest.param(page, code, id=f"{page}-{i}", marks=() if page == "README.md" else pytest.mark.slow)
             for page, text in PAGES.items()
             for i, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))]
@@ -41,9 +43,10 @@ def test_snippets_run(page, code, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", GALLERY)
+@pytest.mark.parametrize("page", NOTEBOOKS)
 def test_notebooks_run(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
+  shutil.copytree(ROOT / "docs/gallery", tmp_path / "gallery", ignore=shutil.ignore_patterns("*.md"))
   monkeypatch.setenv("XLA_FLAGS", "")  # One of them adds to it; what it asks for, the tests have anyway.
   cells = re.findall(r"```\{code-cell\}\n(?::tags:[^\n]*\n)?(.*?)```", PAGES[page], re.DOTALL)
   module = types.ModuleType("__main__")
@@ -51,10 +54,10 @@ def test_notebooks_run(page, tmp_path, monkeypatch):
     exec(compile("\n".join(cells), page, "exec"), vars(module))
 
 
-def test_there_are_seven_notebooks_and_the_gallery_lists_them():
+def test_there_are_eight_notebooks_and_the_gallery_lists_them():
   index = PAGES["docs/gallery/index.md"]
   names = [pathlib.PurePath(page).name for page in GALLERY]
-  assert len(names) == 7 and set(names) == set(re.findall(r"\((\w+\.md)\)", index))
+  assert len(names) == 7 and len(NOTEBOOKS) == 8 and set(names) == set(re.findall(r"\((\w+\.md)\)", index))
   assert {name.removesuffix(".md") for name in names} == set(re.findall(r"^(\w+)$", index, re.MULTILINE))
 
 
