@@ -96,6 +96,16 @@ def test_mistakes_are_named(arguments, error, message):
       metric(*arguments)
 
 
+def test_the_bootstrap_of_a_mean_is_its_normal_interval():
+  x = RNG.normal(size=400).astype(np.float32)
+  estimate, low, high = metrics.bootstrap(jnp.mean, x, key=jax.random.key(0), num_resamples=4000)
+  half = 1.96 * x.std() / 20
+  np.testing.assert_allclose(estimate, x.mean(), rtol=1e-5, atol=1e-7)
+  np.testing.assert_allclose([estimate - low, high - estimate], half, rtol=0.08)
+  _, narrow_low, narrow_high = metrics.bootstrap(jnp.mean, x, key=jax.random.key(0), num_resamples=4000, level=0.5)
+  np.testing.assert_allclose(narrow_high - narrow_low, 2 * 0.6745 * x.std() / 20, rtol=0.08)
+
+
 def _everything(probs, labels):
   """An array of several metrics, and a distance that is 0 if rows are resampled together."""
   distance = jnp.max(jnp.abs(probs - jax.nn.one_hot(labels, 2)))

@@ -323,6 +323,22 @@ def test_a_refused_checkpoint_says_why(name, old, new, reason, tmp_path):
       checkpoints.Checkpoints(tmp_path)
 
 
+def test_a_changed_bit_of_a_weight_is_found(tmp_path, capsys):
+  """The storage itself does not notice it: numbers that hardly compress are stored as they are."""
+  tree = {"w": np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)}
+  keeper = training.Checkpoints(tmp_path)
+  keeper.save(1, tree)
+  keeper.save(2, tree)
+  keeper.close()
+  largest = max((f for f in (tmp_path / "2").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+  content = bytearray(largest.read_bytes())
+  content[len(content) // 2] ^= 1
+  largest.write_bytes(content)
+  step, back = training.Checkpoints(tmp_path).restore(lambda step: tree)
+  assert step == 1 and "its numbers are not those that were written" in capsys.readouterr().err
+  assert_same(back, tree)
+
+
 def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, monkeypatch):
   keeper = training.Checkpoints(tmp_path, keep=2)
   tree = {"x": np.arange(4.0)}
