@@ -54,8 +54,8 @@ def record_calibration(base: str | Calibrator = "platt", **base_options) -> Cali
   >>> calibrator = record_calibration("platt")
   >>> confidence, correct = jnp.array([1.0, 1.0, 1.0, 0.8, 0.6, 0.4]), jnp.array([1, 1, 0, 1, 0, 0])
   >>> params = calibrator.fit(jnp.log(jnp.stack([1 - confidence, confidence], axis=-1)), correct)
-  >>> float(jax.nn.sigmoid(params["most"]).round(2))  # The middle of 0.8 and 1 is above 1 - 1/6.
-  0.9
+  >>> jax.nn.sigmoid(params["most"]).round(2)  # The middle of 0.8 and 1 is above 1 - 1/6.
+  Array(0.9, dtype=float32)
   """
   if not isinstance(base, Calibrator):
     checks.choice("base", base, BASES)
