@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 from calib_jax import _checks as checks
 from calib_jax import calibrators
 
-LOWEST, LEAST = (float(np.finfo(dtype).eps) for dtype in (np.float64, np.float32))
+LOWEST = float(np.finfo(np.float64).eps)
 INPUTS = ("logits", "probs")
 
 
@@ -41,10 +41,10 @@ class _WithOptions(ClassifierMixin, BaseEstimator):
   def _calibrate(self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> None:
     """Fits the calibrator to logits ``[N, K]`` and labels ``[N]`` in ``[0, K)``.
 
-    A probability of 0, as forests give it, has a logit of -inf, from which no calibrator can learn. It counts as the
-    smallest probability that is above 0, or as the precision of float32 where that is smaller.
+    A probability of 0, as forests give it, has a logit of -inf, from which no calibrator can learn. It counts as half of
+    the smallest one that is above 0, as in ``calibrators.probability_floor``.
     """
-    self.least_ = float(np.min(logits, where=np.isfinite(logits), initial=np.log(LEAST)))
+    self.least_ = float(np.min(logits, where=np.isfinite(logits), initial=0) - np.log(2))
     logits, parameters = self._finite(logits), type(self)._get_param_names()
     options = {name: value for name, value in self.get_params(deep=False).items() if name not in parameters}
     if self.method != "auto":
@@ -156,8 +156,8 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
   The calibrator is fitted to the scores of examples that the classifier has not learnt from: by cross-validation, after
   which one classifier is fitted to all examples, or to examples of your own (``cv="prefit"``). Scores are the
   classifier's ``decision_function`` or, without one, the logarithms of its ``predict_proba``, as in scikit-learn's
-  ``CalibratedClassifierCV(ensemble=False)``. Probabilities below 2.2e-16 count as that, and one of 0 as the smallest
-  above it, or as 1.2e-7 where that is smaller.
+  ``CalibratedClassifierCV(ensemble=False)``. Probabilities below 2.2e-16 count as that, and one of 0 as half of the
+  smallest above it.
 
   Args:
     estimator: the classifier; None for ``LinearSVC(random_state=0)``.

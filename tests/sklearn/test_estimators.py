@@ -128,13 +128,14 @@ def test_scores_of_any_model():
   assert list(Calibrator().fit(logits[Y < 2], Y[Y < 2]).classes_) == [0, 1, 2]
 
 
-def test_a_probability_of_zero_counts_as_the_smallest_above_it():
+def test_a_probability_of_zero_counts_as_half_of_the_smallest_above_it():
   probs = np.array([[1.0, 0.0], [0.9, 0.1], [1e-9, 1 - 1e-9], [0.6, 0.4]])
   y = [0, 1, 1, 0]
   model = Calibrator(inputs="probs").fit(probs, y)
-  same = Calibrator(inputs="probs").fit(np.where(probs == 0, 1e-9, probs), y)
-  np.testing.assert_allclose(model.predict_proba(probs), same.predict_proba(np.where(probs == 0, 1e-9, probs)))
-  assert Calibrator(inputs="probs").fit(probs[[0, 1, 3]], y[:3]).least_ == np.log(np.finfo(np.float32).eps)
+  halved = np.where(probs == 0, 5e-10, probs)
+  same = Calibrator(inputs="probs").fit(halved, y)
+  np.testing.assert_allclose(model.predict_proba(probs), same.predict_proba(halved))
+  np.testing.assert_allclose(Calibrator(inputs="probs").fit(probs[[0, 1, 3]], y[:3]).least_, np.log(0.05))
   assert np.all(np.isfinite(model.predict_proba([[0.0, 1.0]])))
   tiny = np.array([[1 - 1e-300, 1e-300], [0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
   np.testing.assert_array_equal(Calibrator(inputs="probs").fit(tiny, y).predict_proba(tiny),
