@@ -31,9 +31,9 @@ FAST = ("adaptive_calibration_error", "classwise_calibration_error", "brier_scor
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST))
                                   for name in METRICS])
-def test_maps_with_ignored_pixels_take_at_most_five_times_their_size(name):
+def test_maps_with_ignored_pixels_take_at_most_seven_times_their_size(name):
   shape = (4, 256, 256)
   maps = (jax.ShapeDtypeStruct((*shape, 20), jnp.float32), jax.ShapeDtypeStruct(shape, jnp.int32),
           jax.ShapeDtypeStruct(shape, bool))
   compiled = jax.jit(lambda p, y, w: METRICS[name](p, y, where=w)).lower(*maps).compile()
-  assert compiled.memory_analysis().temp_size_in_bytes < 5 * 4 * 20 * 4 * 256 * 256
+  assert compiled.memory_analysis().temp_size_in_bytes < 7 * 4 * 20 * 4 * 256 * 256
