@@ -18,12 +18,12 @@ from calib_jax.evaluation.results import (
 from calib_jax.evaluation.sections.detection import detection
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, Model, calibrated, fit
 from calib_jax.predictions.loading import load, load_labels
-from calib_jax.predictions.predictions import KINDS, Predictions, save
+from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups, save
 
 __all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimate", "EvaluatedSet", "Fitted",
-           "Interval", "Model", "Predictions", "Recommendation", "Results", "Row", "Values", "Verdict", "calibrated",
-           "detection", "evaluate", "fit", "judge", "load", "load_labels", "markdown", "measure", "note", "per_example",
-           "save", "to_csv", "to_html", "to_json", "to_latex", "to_rows"]
+           "Interval", "Model", "Predictions", "Recommendation", "Results", "Row", "Subgroups", "Values", "Verdict",
+           "calibrated", "detection", "evaluate", "fit", "judge", "load", "load_labels", "markdown", "measure", "note",
+           "per_example", "save", "to_csv", "to_html", "to_json", "to_latex", "to_rows"]
 
 # Names of rooms that import this one, which are found when they are first used.
 __getattr__, __dir__ = lazy.names(__name__, {

@@ -151,6 +151,14 @@ def test_sequences_are_rows_in_groups_unless_others_are_named(suffix, tmp_path):
   assert load(tmp_path, arrays, suffix, groups="user", by=["user"])[0].subgroups["user"].names == ("1", "7")
 
 
+def test_the_pairs_of_an_example_with_several_labels_have_its_subgroup(tmp_path):
+  arrays = {"logits": LOGITS, "labels": LABELS[:, None] == np.arange(3), "task": NAMES[LABELS]}
+  parts = evaluation.load_labels(written(tmp_path / "x.npz", arrays), by=["task"])
+  names, number = parts[""].subgroups["task"]
+  assert names == ("cat", "dog", "eel") and number.tolist() == np.repeat(LABELS, 3).tolist()
+  np.testing.assert_array_equal(parts["1"].subgroups["task"].number, LABELS)
+
+
 def test_images_are_rows_and_one_row_each_is_no_group(tmp_path):
   for shape in ((2, 2, 3, 3), (12, 1, 3)):
     loaded, notes = load(tmp_path, {"logits": LOGITS.reshape(shape), "labels": LABELS.reshape(shape[:-1]),
