@@ -72,4 +72,4 @@ def _half_of_the_smallest(logits: Array, counts: Array) -> Array:
 @jax.jit
 def _floored(logits: Array, floor: Array) -> Array:
   log_probs = jax.nn.log_softmax(without_absent(logits))
-  return jnp.where(jnp.isneginf(log_probs), -jnp.inf, jax.nn.log_softmax(jnp.maximum(log_probs, floor)))
+  return jax.nn.log_softmax(jnp.where(jnp.isneginf(log_probs), -jnp.inf, jnp.maximum(log_probs, floor)))

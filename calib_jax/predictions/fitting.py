@@ -66,7 +66,8 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
       say(printable(f"caution: {label}: {sentence}"))
-  zeros = [np.mean(part.probs == 0) for part in validation if part.probs is not None and not part.records]
+  zeros = [np.mean((part.probs == 0) & ~np.isneginf(part.logits))  # Options that a row does not have are 0, too.
+           for part in validation if part.probs is not None and not part.records]
   if has_zeros := any(zeros):
     say(f"{100 * max(zeros):.2g}% of the probabilities are exactly 0: to calibrators they count as half of the "
         "smallest one that is not.")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from calib_jax import calibrators
+from calib_jax import calibrators, evaluation
 
 TINY = np.finfo(np.float32).tiny
 
@@ -73,3 +73,19 @@ def test_extremes_are_finite_and_keep_the_order():
   np.testing.assert_allclose(scores[:, 1], special.log_softmax(far, axis=1)[:, 1], rtol=1e-5)
   with pytest.raises(TypeError, match="options belong to a base chosen by name"):
     calibrators.probability_floor(calibrators.identity(), objective="nll")
+
+
+def test_options_that_a_row_does_not_have_are_no_probabilities_of_0():
+  rng = np.random.default_rng(3)
+  is_there = np.arange(4) < rng.integers(2, 5, 60)[:, None]
+  probs = np.where(is_there, rng.gamma(1.0, size=(60, 4)), 0)
+  probs /= probs.sum(1, keepdims=True)
+  logits = np.where(is_there, np.log(np.maximum(probs, 1e-30)), -np.inf).astype(np.float32)
+  part = evaluation.Predictions(logits, rng.integers(0, 2, 60).astype(np.int32), probs=probs)
+  notes = []
+  evaluation.fit([part], {"TS": calibrators.temperature_scaling()}, notes.append)
+  assert not any("exactly 0" in note for note in notes)
+  own = calibrators.probability_floor("identity")
+  fitted = np.exp(own.apply(own.fit(logits, part.labels), logits))
+  assert (fitted[~is_there] == 0).all()
+  np.testing.assert_allclose(fitted.sum(1), 1, rtol=1e-6)
