@@ -7,6 +7,7 @@ from scipy import special
 
 from calib_jax import calibrators
 from calib_jax.calibrators import logit_gap
+from calib_jax.calibrators.flexible import start_layers
 from tests.calibrators.data import made, synthetic
 
 SHAPE = (600, 10)
@@ -69,6 +70,14 @@ def test_classes_keep_their_order_and_the_scale_of_logits_does_not_matter(factor
   assert (np.diff(ranked, axis=1) >= -1e-6).all()
   expected = np.asarray(calibrator.apply(calibrator.fit(logits, labels), logits))
   np.testing.assert_allclose(np.exp(log_probs), np.exp(expected), atol=0.02)
+
+
+def test_the_fit_begins_with_temperature_scaling():
+  logits, labels = synthetic(*SHAPE)
+  params = made("smart").fit(logits, labels) | start_layers((1, 16, 16), 0, jnp.float32)
+  plain = made("temperature_scaling")
+  expected = plain.apply(plain.fit(logits, labels), logits)
+  np.testing.assert_allclose(made("smart").apply(params, logits), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("options", "match"), [

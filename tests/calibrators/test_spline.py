@@ -138,6 +138,14 @@ def test_a_bent_truth_is_found_where_a_line_cannot_be():
   assert errors["spline_calibration"] < 0.03 < 0.08 < errors["platt"], errors
 
 
+def test_the_order_of_examples_does_not_matter():
+  logits, labels = synthetic(*SHAPE)
+  order = np.random.default_rng(0).permutation(SHAPE[0])
+  one, other = (made("spline_calibration").fit(logits[rows], labels[rows]) for rows in (np.arange(SHAPE[0]), order))
+  np.testing.assert_array_equal(one["penalty"], other["penalty"])
+  np.testing.assert_allclose(one["level"], other["level"], rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 300.0])
 @pytest.mark.parametrize("labelled", ["as usual", "all right", "all wrong", "one class"])
 def test_fits_of_extreme_logits_converge(factor, labelled):
