@@ -103,16 +103,15 @@ def _shard_map(name, scale, batch, check_vma=True):
   return jax.jit(step)(jax.device_put(scale, NamedSharding(mesh, PartitionSpec())), *_on(mesh, batch))
 
 
-def _sharded(name, scale, batch, axes):
-  return _jit(name, scale, _on(_mesh(axes), batch))
+def _explicit(name, scale, batch):
+  return _jit(name, scale, _on(_mesh("Explicit"), batch))
 
 
 # Each with the shape of its batch; ``[B, T, K]`` has weights.
 PROGRAMS = {"jit": (_jit, "[B, T, K]"), "vmap": (_vmap, "[N, K]"), "pmap": (_pmap, "[N, K]"),
             "shard_map": (_shard_map, "[B, T, K]"),
             "shard_map unchecked": (functools.partial(_shard_map, check_vma=False), "[B, T, K]"),
-            "auto mesh": (functools.partial(_sharded, axes="Auto"), "[B, T, K]"),
-            "explicit mesh": (functools.partial(_sharded, axes="Explicit"), "[N, K]")}
+            "explicit mesh": (_explicit, "[N, K]")}  # Of auto axes, XLA divides what ``jit`` traces.
 
 
 @functools.cache

@@ -38,7 +38,8 @@ def test_the_average_has_the_weights_of_its_definition(decay):
 @pytest.mark.parametrize(("options", "entering"), [
   (("training.average=ema", "training.average_decay=0.6"), range(1, 10)),
   # Half of four epochs of three steps: the end of the second one is not among them.
-  (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4"), (9, 12))])
+  (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4"), (9, 12)),
+  (("training.average=swa", "training.average_fraction=0.0"), (9,))])
 def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeypatch):
   config, seen, original = short(*options), {}, averages.update
 
