@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
+import jax
 from jax.extend.core import ClosedJaxpr, Literal
 import numpy as np
 
@@ -171,6 +172,9 @@ def _lazily(graph: Graph, eqn, *arrays: Value) -> Value | list[Value] | None:
   match name:
     case "jit" | "pjit" | "closed_call" | "custom_jvp_call" | "custom_vjp_call":
       return translate(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], arrays, graph)
+    case "call_hi_primitive":  # In JAX 0.12, searchsorted is one operation, which says what others it is made of.
+      avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in eqn.invars]
+      return translate(jax.make_jaxpr(params["_prim"].expand)(*avals), arrays, graph)
     case "stop_gradient" | "copy" | "copy_p" | "optimization_barrier":
       return list(arrays)
     case "convert_element_type":

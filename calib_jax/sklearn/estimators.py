@@ -41,8 +41,8 @@ class _WithOptions(ClassifierMixin, BaseEstimator):
   def _calibrate(self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> None:
     """Fits the calibrator to logits ``[N, K]`` and labels ``[N]`` in ``[0, K)``.
 
-    A probability of 0, as forests give it, has a logit of -inf, from which no calibrator can learn. It counts as half of
-    the smallest one that is above 0, as in ``calibrators.probability_floor``.
+    A probability of 0, as forests give it, has a logit of -inf, from which no calibrator can learn. It counts as half
+    of the smallest one that is above 0, as in ``calibrators.probability_floor``.
     """
     self.least_ = float(np.min(logits, where=np.isfinite(logits), initial=0) - np.log(2))
     logits, parameters = self._finite(logits), type(self)._get_param_names()
