@@ -227,9 +227,10 @@ def _in_full(graph: Graph, eqn, *arrays: Value) -> Value | list[Value]:
       return add("matmul", *arrays)
     case "gather":
       return _gather(graph, eqn, *arrays)
-    # A scan whose steps read and write nothing but what they carry is a loop.
-    case "scan" if len(arrays) == params["num_consts"] + len(avals) == params["num_consts"] + params["num_carry"]:
-      consts = arrays[:params["num_consts"]]
+    # A scan whose steps read and write nothing but what they carry, so that no shape changes, is a loop.
+    case "scan" if [x.shape for x in (*arrays, *avals)] == [
+        aval.shape for aval in (*params["jaxpr"].in_avals, *params["jaxpr"].out_avals)]:
+      consts = arrays[:len(arrays) - len(avals)]
       return graph.loop(arrays[len(consts):], params["length"], lambda body, carry: translate(
         params["jaxpr"], (*consts, *carry), body))
     case "while":
