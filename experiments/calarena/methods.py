@@ -19,6 +19,7 @@ LEFT_OUT = {
   "meta_calibration": "makes uncertain predictions uniform",
   "label_shift": "is fitted to the test examples too",
   "record_calibration": "is for a confidence without classes",
+  "probability_floor": "is fitted around others, which are named",
   "classwise_loss_scaling": "is a step after another calibrator",
   "matrix_scaling": "is dirichlet where logits are log-probabilities, as here",
   "class_temperature_scaling": "no other package has it, and it takes 2 s to compile for every shape",

@@ -220,12 +220,13 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
         color = "#0072B2" if mean.index[i].startswith("`") else "#888888"
         axis.plot([low[i], high[i]], [place, place], color=color, lw=1.5)
         axis.plot(mean.iloc[i], place, "o", color=color, ms=4)
-      axis.set_yticks(range(len(order)), mean.index[order].str.strip("`").str.replace("_", " "), fontsize=7)
+      names = mean.index[order].str.strip("`").str.replace("probability_floor:base=", "floor, ")
+      axis.set_yticks(range(len(order)), names.str.replace("_", " "), fontsize=7)
       axis.invert_yaxis()
       axis.tick_params(axis="x", labelsize=7)
       axis.grid(axis="x", lw=0.4)
       axis.set_xlim(0, 1)
-      axis.set_xlabel("win rate by log loss, 95% interval over data sets", fontsize=8)
+      axis.set_xlabel("win rate by log loss,\n95% interval over data sets", fontsize=8)
       axis.set_title(f"{TASKS[task]}\n{len(table)} experiments, "
                      f"{table.index.get_level_values('dataset').nunique()} data sets", fontsize=8)
     drawn.suptitle("blue: calib_jax; grey: the same methods by other packages", fontsize=8)

@@ -49,7 +49,8 @@ def test_every_public_metric_is_among_them():
   not_metrics = {"Assessment", "BiasModel", "CONSERVATIVE", "CalibrationRefinement", "ClassGroupScores", "Reliability",
                  "RiskCoverage", "assess", "bias_model", "bootstrap", "calibration_refinement", "calibration_test",
                  "cohens_d", "collection", "consistency_interval", "paired_difference", "sem", "top_label",
-                 "top_label_from_features", "validate", "within_subject_sem"}
+                 "top_label_from_features", "validate", "VariationalError", "variational_calibration_error",
+                 "within_subject_sem"}
   shapes = jax.ShapeDtypeStruct((N, 2), np.float32), jax.ShapeDtypeStruct((N,), np.int32)
   tested = {name.split()[0] for name in jax.eval_shape(_everything, *shapes)}
   assert tested == set(metrics.__all__) - not_metrics
