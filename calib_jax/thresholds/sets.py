@@ -44,8 +44,8 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
                     ) -> SetRule:
   r"""The rule whose sets hold the true class with probability ``coverage`` at least, for exchangeable examples.
 
-  With the scores s of the true classes of n calibration examples, a set has the classes whose score is at most the
-  ⌈(n + 1) ``coverage``⌉-th smallest of these:
+  With the scores s of the true classes of n calibration examples, a set has the classes whose score is at most the k-th
+  smallest of these, k the ceiling of (n + 1) ``coverage``:
 
   .. math:: \text{lac: } s_k = 1 - p_k, \qquad \text{aps: } s_k = \sum_{j:\, p_j > p_k} p_j + u\, p_k, \qquad
     \text{raps: } s_k = \text{aps} + \lambda \max(0, r_k - k_0)
