@@ -48,7 +48,7 @@ def probability_floor(base: str | Calibrator = "temperature_scaling", **base_opt
   """
   base = wrapped(base, base_options)
 
-  def fit(logits, labels, *, where=None, weights=None, **others):
+  def fit(logits, labels, *, where=None, weights=None, **others):  # Others are of the base, such as groups of ``auto``.
     logits, labels, counts = fit_batch(logits, labels, where, weights)
     floor = _half_of_the_smallest(logits, counts)
     counted = {"where": counts} if counts.dtype == bool else {"weights": counts}

@@ -51,7 +51,7 @@ def check(options: argparse.Namespace) -> None:
   chooses = (options.risk is not None and options.cut is None) or options.sets is not None
   if (chooses or options.cut is not None or options.costs) and (
       options.ensemble or options.compare or options.task == "multilabel"):
-    raise UserError("--risk, --cut, --sets and --costs are for one model of classes: leave out --ensemble, --compare "
+    raise UserError("--risk, --cut, --sets and --costs are for one model: leave out --ensemble, --compare "
                     "and --task=multilabel.")
   if options.cut is not None and (options.risk is None or not math.isfinite(options.cut) or not options.test):
     raise UserError("--cut must be a number, and needs the --risk that it was chosen for and a --test that judges it.")

@@ -15,6 +15,7 @@ from calib_jax.predictions import automatic
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
 
+PIECES = 64  # Of large arrays, one after another.
 UNCALIBRATED = "none"  # The label of predictions before calibration.
 
 # Calibrators by label, each with a list of its params, one element a seed.
@@ -66,10 +67,9 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
       say(printable(f"caution: {label}: {sentence}"))
-  zeros = [np.mean((part.probs == 0) & ~np.isneginf(part.logits))  # Options that a row does not have are 0, too.
-           for part in validation if part.probs is not None and not part.records]
-  if has_zeros := any(zeros):
-    say(f"{100 * max(zeros):.2g}% of the probabilities are exactly 0: to calibrators they count as half of the "
+  zeros = max(map(_share_of_zeros, validation))
+  if zeros:
+    say(f"{100 * zeros:.2g}% of the probabilities are exactly 0: to calibrators they count as half of the "
         "smallest one that is not.")
   fitted, on_device = {}, [jnp.asarray(part.logits) for part in validation]
   for part in validation:
@@ -77,7 +77,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for label, calibrator in labelled.items():
     progress.at(f"fitting {label}")
     cross_validates = calibrator.fit is automatic.fit
-    if has_zeros:
+    if zeros:
       calibrator = calibrators.probability_floor(calibrator)
     params = [calibrator.fit(logits, part.labels, **({"groups": part.groups} if cross_validates else {}))
               for logits, part in zip(on_device, validation, strict=True)]
@@ -86,6 +86,14 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
       print(f"{printable(label)}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)
     fitted[label] = (calibrator, params)
   return fitted
+
+
+def _share_of_zeros(part: Predictions) -> float:
+  """Returns the share of probabilities that are exactly 0, though the row has the class; 0 of logits and of records."""
+  if part.probs is None or part.records:
+    return 0.0
+  pieces = zip(*(np.array_split(x, PIECES) for x in (part.probs, part.logits)), strict=True)
+  return sum(np.count_nonzero((probs == 0) & ~np.isneginf(logits)) for probs, logits in pieces) / part.logits.size
 
 
 def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[Calibrated]:

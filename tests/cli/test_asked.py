@@ -11,10 +11,12 @@ from calib_jax.cli import asked
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import Predictions
 from calib_jax.evaluation.asked import Asked
+from calib_jax.evaluation.results import Interval
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.reports import formats
 from calib_jax.reports.drawing import FIGURES
 from calib_jax.reports.report_figure import Shown
+from calib_jax.verdict import uses
 
 pytestmark = pytest.mark.xdist_group("evaluate")
 COSTS = "act,ill,healthy\nsend home,10,0\ntreat,0,1\n"
@@ -162,7 +164,7 @@ def test_costs_without_names_of_classes_are_taken_in_order_and_it_is_said(files,
   ([*TS, "--fail_if=risk>0.05"], "--fail_if is judged on --test"),
   ([*TS, "--sets=0.9"], "--sets are judged on --test"),
   ([*TS, "--test", "test.npz", "--groups=patient", "--sets=0.9"], "leave out --groups"),
-  ([*TS, "--test", "test.npz", "--compare", "drift.npz", "--risk=0.05"], "are for one model of classes"),
+  ([*TS, "--test", "test.npz", "--compare", "drift.npz", "--risk=0.05"], "are for one model: leave out --ensemble"),
   ([*TS, "--test", "test.npz", "--choose", "choose.npz"], "add one of them"),
   (["--test", "test_records.npz", "--costs", "costs.csv"], "records have no class, so leave them out"),
   (["--test", "test.npz", "--costs", "absent.csv"], "absent.csv must be a matrix of costs.*it is no file")])
@@ -198,3 +200,13 @@ def test_the_figure_and_the_text_have_the_cut_and_what_judges_it():
   text = formats.text(judged[0])
   assert f"cut {use['cut']:.4g}" in text and "| guarantee" in text and "judged on test" in text
   assert nothing["accepted"] == 0 and "On test the cut accepts 0% of the cases." in judged[1].verdict.reasons
+
+
+def test_of_costs_only_what_is_shown_is_said():
+  judged = {"less_than_always_wait": Interval(1.0, -0.5, 2.5), "less_than_always_treat": Interval(2.0, 1.0, 3.0),
+            "less_than_uncalibrated": Interval(0.1, -0.1, 0.3)}
+  assert uses._savings(judged) == ("any one act for all cases is not shown to cost more, wait 1.00 (-0.50 to 2.50); "
+                                   "calibration is not shown to save: 0.10 (-0.10 to 0.30)")
+  shown = judged | {"less_than_always_wait": Interval(1.0, 0.5, 1.5), "less_than_uncalibrated": Interval(0.2, 0.1, 0.3)}
+  assert uses._savings(shown) == ("any one act for all cases costs more, wait 1.00 (0.50 to 1.50); calibration saves "
+                                  "0.20 (0.10 to 0.30)")

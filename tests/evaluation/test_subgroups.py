@@ -112,6 +112,18 @@ def test_the_smallest_and_the_surest_subgroups_have_finite_numbers_and_the_few_a
   assert [x.worse_p_value for x in grouped.values()] == [None, None]
 
 
+def test_copies_say_no_more_than_one_also_where_all_are_right():
+  confidence = np.linspace(0.8, 0.95, 60)[:, None]  # Their own spread is far below that of a calibrated model.
+  margins = []
+  for copies in (1, 5):
+    repeated = np.repeat(confidence, copies, 0)
+    sample = subgroups._Sample(repeated, repeated - 1, (repeated * (1 - repeated))[:, 0],
+                               np.repeat(np.arange(60), copies), float(copies > 1))
+    interval = sample.sum_of_means((np.arange(60 * copies), 1)).interval
+    margins.append(interval.high - interval.low)
+  np.testing.assert_allclose(margins[1], margins[0], rtol=1e-12)
+
+
 def test_the_worst_is_the_first():
   number = np.repeat([0, 1, 2], 100)
   correct = np.arange(300) % 100 < np.array([80, 30, 70])[number]
