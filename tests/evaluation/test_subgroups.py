@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import types
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy import stats
 from calib_jax import evaluation
 from calib_jax.evaluation import subgroups
 from calib_jax.predictions.predictions import Subgroups
+from calib_jax.verdict import decisions
 from experiments.estimators.verdicts import share, worse_subgroup
 
 
@@ -136,6 +138,15 @@ def test_a_subgroup_is_seldom_worse_where_all_are_alike_and_mostly_where_one_is_
   assert share(worse_subgroup([0.1] * 5, 40, 4), 50) <= 0.05 + 2 * (0.05 * 0.95 / 50) ** 0.5
   assert share(worse_subgroup([0.15, 0.0, 0.0, 0.0]), 40) >= 0.7
   assert share(worse_subgroup([0.15, -0.15]), 40) <= 0.15  # As far off as each other.
+
+
+def test_each_of_several_arrays_is_tested_at_its_part_of_the_level():
+  worse = subgroups.Subgroup(50, 50, 0.7, 0.2, 0.05, 0.01, evaluation.Interval(0.2, 0.1, 0.3), 0.0, worse_p_value=0.03)
+  for arrays, expected in (({"task": {"row": {"x": worse}}}, ["x"]),
+                           ({"task": {"row": {"x": worse}}, "source": {"row": {}}}, [])):
+    results = types.SimpleNamespace(sections={"subgroups": {"test": arrays}}, first=("test", None),
+                                    row_name=lambda row: row)
+    assert [name for _, name, _ in decisions.worse_subgroups(results, "row")] == expected
 
 
 @pytest.mark.parametrize(("n", "offset"), [(60, 0.02), (20, 0.05), (200, 0.02)])
