@@ -45,8 +45,11 @@ def test_rows_that_do_not_count_and_classes_that_a_row_lacks_have_no_say():
   where = np.arange(201) < 200
   params = calibrators.probability_floor().fit(logits, np.append(labels, 0), where=where)
   np.testing.assert_allclose(np.exp(params["floor"]), 0.02, rtol=1e-5)
+  halves = logarithms(np.tile([[0.5, 0.5, 0.0]], (12, 1)))  # Rows that do not count have equal probabilities here, 1/3.
+  params = calibrators.probability_floor("identity").fit(halves, np.arange(12) % 2, where=np.arange(12) < 10)
+  np.testing.assert_allclose(np.exp(params["floor"]), 0.25, rtol=1e-5)
   logits[0] = [0, -np.inf, 0, TINY]
-  assert np.isneginf(calibrators.probability_floor().apply(params, logits)[0, 1])
+  assert np.isneginf(calibrators.probability_floor("identity").apply(params, logits)[0, 1])
 
 
 def test_without_zeros_it_is_the_base_and_with_them_the_log_loss_falls():
