@@ -1,9 +1,9 @@
 """The tables of classifier_level.py: means, and differences to the plain network paired by seed.
 
-Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv, or without a file for two pages
+Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv, or without a file for a page
 
-Without a file it writes the table of the readings of MaC-Cal in experiments/results/new_heads.md and a part of it in
-docs/training.md, from the committed results.
+Without a file it writes the table of the readings of MaC-Cal in experiments/results/new_heads.md, from the committed
+results.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,6 @@ READINGS = {
   "as printed, measured on validation images": "printed, measured on validation images",
   "TST, as Ni et al.": "TST", "TST, Adam": "TST, Adam", "V-TST, as Ni et al.": "V-TST", "V-TST, Adam": "V-TST, Adam"}
 PAGE = commands.RESULTS / "new_heads.md"
-GUIDE = commands.RESULTS.parents[1] / "docs/training.md"
-# The rows of the guide: the readings of MaC-Cal beside the head that the network has.
-EXCERPT = ("the network with its own head", "as printed", "as printed, measured on validation images",
-           "measured on training images, gamma 0.92", "stored weights set to 0", "MaC-Cal")
 
 
 def read(path: pathlib.Path) -> pd.DataFrame:
@@ -44,17 +40,17 @@ def read(path: pathlib.Path) -> pd.DataFrame:
   return rows.frame(path, text=["second"]).fillna({"second": ""})
 
 
-def readings(labels: Sequence[str] = tuple(READINGS)) -> str:
-  """Returns the table of new_heads.md, or rows of it: accuracy, ECE and NLL, and the ECE after temperature scaling."""
+def readings() -> str:
+  """Returns the table of new_heads.md: accuracy, ECE and NLL, and the ECE after temperature scaling."""
   headings, columns = [], []
   for name, stem in NETWORKS.items():
     table = read((commands.RESULTS / stem).with_suffix(".csv"))
     headings.append(f"{name} ({table['seed'].nunique()} seeds)")
     means = table[table["first"] == "vanilla"].groupby(["second", "calibrated"])[["accuracy", "ece", "nll"]].mean()
     columns.append(["{:.1f} / {:.1f} / {:.3f}; {:.1f}".format(
-      *means.loc[READINGS[label], "none"], means.loc[(READINGS[label], "temperature"), "ece"])
-      if READINGS[label] in means.index else "" for label in labels])
-  return markdown.table(["second stage", *headings], zip(labels, *columns, strict=True)) + "\n"
+      *means.loc[second, "none"], means.loc[(second, "temperature"), "ece"]) if second in means.index else ""
+      for second in READINGS.values()])
+  return markdown.table(["second stage", *headings], zip(READINGS, *columns, strict=True)) + "\n"
 
 
 def _cells(part: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
@@ -84,15 +80,14 @@ def page(table: pd.DataFrame, network: str, command: str = "") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Prints the table of a file of results, or writes those of new_heads.md and of the guide."""
+  """Prints the table of a file of results, or writes those of new_heads.md."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv", nargs="?")
   results = parser.parse_args(arguments).results
   if results:
     print(page(read(results), scales.described(results.stem.removeprefix("classifier_level_")) or results.stem))
   else:
-    for path, text in ((PAGE, readings()), (GUIDE, readings(EXCERPT))):
-      studies.write(path, "experiments.papers.mac_cal.classifier_level_table", text)
+    studies.write(PAGE, "experiments.papers.mac_cal.classifier_level_table", readings())
     print(readings())
 
 
