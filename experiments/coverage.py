@@ -5,7 +5,7 @@ Run: python -m experiments.coverage
 Each simulation draws a sample from data whose posterior is known (estimators/posteriors.py), computes the 95% interval
 of a metric and checks whether it holds the value that the metric tends to as N grows. The differences of two models are
 those of estimators/differences.py, and p-values of dependent rows those of estimators/dependence.py. In the end the
-tables of docs/coverage.md are written from all of them. Everything takes about four hours on one CPU core.
+tables of results/coverage.md are written from all of them. Everything takes about four hours on one CPU core.
 """
 
 from collections.abc import Callable
@@ -116,7 +116,7 @@ def main() -> None:
   commands.parser(__spec__.name, __doc__).parse_args()
   for study in (STUDY, dependence.STUDY, differences.STUDY):
     study.run()
-  studies.write("coverage.md", "experiments.coverage", tables())
+  studies.write(commands.RESULTS / "coverage.md", "experiments.coverage", tables())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Run: python -m experiments.records
 
 Each draw of n records is fitted by every calibrator for records. Log losses are expected ones, of 4,000 other
 confidences and the probabilities that their answers are right. The rule that draws in the ends was chosen on other
-draws of the first six kinds of records; the last two were not looked at. In the end the table of docs/evaluation.md is
+draws of the first six kinds of records; the last two were not looked at. In the end the table of results/records.md is
 written. Everything takes about ten minutes on one CPU core.
 """
 
@@ -19,7 +19,7 @@ from scipy import special
 
 from calib_jax import calibrators
 from calib_jax.calibrators import records
-from experiments.common import markdown, studies
+from experiments.common import commands, markdown, studies
 
 DRAWS, SIZES, NEW = 40, (200, 800, 5000), 4000
 # Confidences by a generator and their number, and the probability that the answer is right at each.
@@ -86,4 +86,4 @@ STUDY = studies.Study("records", ("kind", "size"), list(itertools.product(KINDS,
 
 
 if __name__ == "__main__":
-  studies.in_docs("experiments.records", __doc__, "evaluation.md", STUDY)
+  studies.in_docs("experiments.records", __doc__, commands.RESULTS / "records.md", STUDY)

@@ -144,7 +144,7 @@ def recommended(num_examples: int, num_classes: int, *, records: bool = False) -
     num_examples: the number of examples to fit to.
     num_classes: their number of classes.
     records: whether the examples are records, a confidence and whether the answer was right. Platt scaling is then
-      recommended for any number of them, by the measurements of docs/evaluation.md.
+      recommended for any number of them (experiments/results/records.md).
 
   Returns:
     The calibrators by their short names.

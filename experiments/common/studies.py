@@ -58,9 +58,9 @@ def main(module: str, text: str, study: Study, arguments: Sequence[str] | None =
   study._replace(folder=options.workdir).publish()
 
 
-def in_docs(module: str, text: str, page: str, *studies: Study, arguments: Sequence[str] | None = None) -> None:
-  """Is the command of a module whose studies have their tables in a page of docs; ``text`` is its docstring."""
-  commands.parser(module, text).parse_args(arguments)
+def in_docs(module: str, text: str, page: str | pathlib.Path, *studies: Study) -> None:
+  """Is the command of a module whose studies have their tables in a page; ``text`` is the docstring of the module."""
+  commands.parser(module, text).parse_args()
   for study in studies:
     study.run()
   write(page, module, *(study.page() for study in studies))

@@ -5,7 +5,7 @@ Run: python -m experiments.estimators.decomposition   (half an hour on one CPU c
 x is normal with unit variance around a mean of its class, and the posterior is known (differences.py). The models
 distort it as those of posteriors.py do. The true calibration part is the loss minus that of the posterior. The part of
 the class of recalibrations is that of a fit to very many examples, judged by the posterior; the two are equal if the
-class holds what undoes the distortion. The table is in docs/coverage.md.
+class holds what undoes the distortion. The table is in results/coverage.md.
 """
 
 import functools
@@ -20,7 +20,7 @@ import pandas as pd
 from calib_jax import calibrators
 from calib_jax.intervals.bootstrap import bootstrap
 from calib_jax.metrics import decomposition
-from experiments.common import markdown, studies
+from experiments.common import commands, markdown, studies
 from experiments.estimators import differences, posteriors, simulation
 
 CLASSES = (2, 10)
@@ -108,4 +108,4 @@ STUDY = studies.Study("coverage_of_parts", ("classes", "size", "model"),
                       tuple(itertools.product(CLASSES, REPEATS, MODELS)), coverage, table)
 
 if __name__ == "__main__":
-  studies.in_docs(__spec__.name, __doc__, "coverage.md", STUDY)
+  studies.in_docs(__spec__.name, __doc__, commands.RESULTS / "coverage.md", STUDY)

@@ -8,7 +8,7 @@ alone" is what Student's t of the seeds on the same test images gives.
 
 A second table, of seeds_and_images_p_values.csv, has how often the difference of two equal rows, normal over seeds and
 over images, has a p-value below a level: 5%, and 5% over the number of claims of a page or of pairs of methods, which
-Holm's and Bonferroni's corrections ask for. In the end both tables of docs/coverage.md are written.
+Holm's and Bonferroni's corrections ask for. In the end both tables of results/coverage.md are written.
 """
 
 import itertools
@@ -18,7 +18,7 @@ import pandas as pd
 from scipy import stats
 
 from calib_jax.evaluation.columns import COLUMNS
-from experiments.common import comparison, markdown, scores, studies
+from experiments.common import commands, comparison, markdown, scores, studies
 
 CLASSES = 5
 CASES = {(2000, 3): 300, (2000, 5): 300, (10_000, 10): 100}  # Repetitions by images and seeds.
@@ -108,4 +108,4 @@ STUDIES = (studies.Study("seeds_and_images", ("images", "seeds"), tuple(CASES), 
                          equal_rows, table_of_p_values))
 
 if __name__ == "__main__":
-  studies.in_docs(__spec__.name, __doc__, "coverage.md", *STUDIES)
+  studies.in_docs(__spec__.name, __doc__, commands.RESULTS / "coverage.md", *STUDIES)

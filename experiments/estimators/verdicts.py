@@ -1,4 +1,4 @@
-"""How often the first line of a verdict is wrong where the truth is known: the table of docs/evaluation.md.
+"""How often the first line of a verdict is wrong where the truth is known: the table of results/verdicts.md.
 
 Run: python -m experiments.estimators.verdicts   (about twenty minutes on two CPU cores)
 
@@ -23,7 +23,7 @@ from calib_jax.evaluation.results import Recommendation, over_seeds
 from calib_jax.predictions.predictions import Subgroups
 from calib_jax.verdict import decisions
 from calib_jax.verdict.verdict import verdict
-from experiments.common import markdown, studies
+from experiments.common import commands, markdown, studies
 
 POPULATION = 100_000  # Examples of which the true gain of a temperature is a mean.
 NUM_REDRAWS = 99
@@ -275,4 +275,4 @@ def table(rows: pd.DataFrame) -> str:
 STUDY = studies.Study("verdicts", ("truth", "said"), tuple(CASES), simulated_case, table)
 
 if __name__ == "__main__":
-  studies.in_docs(__spec__.name, __doc__, "evaluation.md", STUDY)
+  studies.in_docs(__spec__.name, __doc__, commands.RESULTS / "verdicts.md", STUDY)

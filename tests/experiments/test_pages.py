@@ -151,7 +151,7 @@ def test_the_tables_of_the_guides_are_those_of_the_rows(tmp_path):
 
 
 def test_the_tables_of_simulations_are_those_of_the_rows():
-  page, verdict_page = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("coverage.md", "evaluation.md"))
+  page, verdict_page = (_committed(name) for name in ("coverage", "verdicts"))
   tables = [coverage.tables(), *(study.page() for study in (decomposition.STUDY, *seeds_and_images.STUDIES))]
   assert all(table in page for table in tables) and verdicts.STUDY.page() in verdict_page
 
@@ -162,8 +162,8 @@ def test_the_table_of_calibrators_by_method_is_made_from_its_rows():
 
 
 def test_every_page_has_a_test_here_or_of_its_own():
-  elsewhere = {"second_stage_cost_resnet8", "tune_fashion_mnist_small_savuc"}
-  here = {*(path.stem for path in RESULTS.glob("*.tex")), *MADE_BY, "new_heads", "mac_cal_masks_fashion_mnist_mlp",
-          *(path.stem for path in RESULTS.glob("classifier_level_*.md"))}
+  elsewhere = {"records", "second_stage_cost_resnet8", "tune_fashion_mnist_small_savuc"}
+  here = {*(path.stem for path in RESULTS.glob("*.tex")), *MADE_BY, "coverage", "verdicts", "new_heads",
+          "mac_cal_masks_fashion_mnist_mlp", *(path.stem for path in RESULTS.glob("classifier_level_*.md"))}
   assert {path.stem for path in RESULTS.glob("*.md")} == here | elsewhere
   assert ROOT / "docs" / "choose.md" == recommendations.PAGE

@@ -2,12 +2,12 @@
 
 from calib_jax import calibrators
 from experiments import records
-from experiments.common.commands import ROOT
+from experiments.common.commands import RESULTS
 from experiments.common.rows import frame
 
 
-def test_the_table_of_the_guide_is_that_of_the_rows():
-  assert records.STUDY.page() in (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+def test_the_table_of_the_page_is_that_of_the_rows():
+  assert records.STUDY.page() in (RESULTS / "records.md").read_text(encoding="utf-8")
 
 
 def test_the_default_is_within_1_percent_of_the_best_in_90_percent_of_draws():
