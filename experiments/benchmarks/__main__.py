@@ -28,20 +28,19 @@ class Benchmark(NamedTuple):
 
   rows: Callable[[argparse.Namespace], arrays.Rows]
   floor: str
-  page: str  # Of the docs, that has the numbers.
   in_order: bool = False  # Whether a row needs those before it, so that a failure ends the benchmark.
 
 
 BENCHMARKS = {
-  "losses": Benchmark(arrays.loss_rows, "cross entropy's value and gradient", "losses.md"),
-  "metrics": Benchmark(arrays.metric_rows, "a pass over the probabilities, or a sort", "metrics.md"),
-  "vocabulary": Benchmark(arrays.vocabulary_rows, "optax's cross entropy of dense logits", "benchmarks.md"),
-  "calibrators": Benchmark(calibrators.rows, "a log-softmax; for other packages, ours", "calibrators_measured.md"),
-  "data": Benchmark(inputs.rows, "a batch of the host alone", "benchmarks.md"),
-  "training": Benchmark(steps.training_rows, "a hand-written step; for the others, the step", "benchmarks.md"),
-  "calls": Benchmark(calls.rows, "a hand-written step; of the second stage, a batch a call", "benchmarks.md"),
-  "evaluation": Benchmark(processes.evaluation_rows, "none", "benchmarks.md"),
-  "first_hour": Benchmark(processes.first_hour_rows, "none", "benchmarks.md", in_order=True),
+  "losses": Benchmark(arrays.loss_rows, "cross entropy's value and gradient"),
+  "metrics": Benchmark(arrays.metric_rows, "a pass over the probabilities, or a sort"),
+  "vocabulary": Benchmark(arrays.vocabulary_rows, "optax's cross entropy of dense logits"),
+  "calibrators": Benchmark(calibrators.rows, "a log-softmax; for other packages, ours"),
+  "data": Benchmark(inputs.rows, "a batch of the host alone"),
+  "training": Benchmark(steps.training_rows, "a hand-written step; for the others, the step"),
+  "calls": Benchmark(calls.rows, "a hand-written step; of the second stage, a batch a call"),
+  "evaluation": Benchmark(processes.evaluation_rows, "none"),
+  "first_hour": Benchmark(processes.first_hour_rows, "none", in_order=True),
 }
 
 

@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
   os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
   compilation.keep()
   end = started + 60 * options.minutes - STOPPING
-  failed = run("lease", Benchmark(rows, "PyTorch on the same device", "benchmarks.md"), options, end)
+  failed = run("lease", Benchmark(rows, "PyTorch on the same device"), options, end)
   return failed | (train(options, end) if options.data else 0)
 
 

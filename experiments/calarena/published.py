@@ -7,7 +7,7 @@ experiments/results/calarena_published.csv has, for a data set, how much lower t
 of temperature scaling, the mean over the models of the data set. For each range of classes and of calibration examples,
 half of the data sets choose the method of the highest mean gain, and the other half judges it; this is repeated for
 1,000 random halves. A gain counts as at most 20 thousandths in the choice, because single data sets have thousands. The
-table is written into docs/calibrators.md; without `--results` it is made from the rows that there are.
+table is written into the page beside the rows; without `--results` it is made from the rows that there are.
 """
 
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   options = parser.parse_args(arguments)
   if options.results:
     write_text(ROWS, gains(options.results).to_csv(index=False))
-  studies.write("calibrators.md", "experiments.calarena.published", table(pd.read_csv(ROWS)))
+  studies.write(ROWS.with_suffix(".md"), "experiments.calarena.published", table(pd.read_csv(ROWS)))
   return 0
 
 
