@@ -58,6 +58,8 @@ def check(options: argparse.Namespace) -> None:
   if options.cut is not None and options.fit and len(options.calibrators) != 1:
     raise UserError("--cut belongs to the confidences of one calibrator: name it by --calibrators, or leave out --fit "
                     "for those of the file.")
+  if options.cut is not None and options.sets is not None:
+    raise UserError("--sets are chosen, and --cut is not chosen again: leave out one of them.")
   if options.choose and not chooses:
     raise UserError("--choose is what --risk and --sets are chosen on: add one of them, and leave out --cut.")
   if chooses and not (options.fit or options.choose):

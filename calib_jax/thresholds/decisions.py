@@ -7,7 +7,8 @@ import numpy as np
 from scipy import optimize
 
 from calib_jax import _checks as checks
-from calib_jax.thresholds.inputs import classified, effective_size
+from calib_jax.thresholds.selective import effective_size
+from calib_jax.thresholds.sets import classified
 
 
 class Decision(NamedTuple):
@@ -92,11 +93,11 @@ def decision_threshold(probs: ArrayLike, costs: ArrayLike, labels: ArrayLike | N
   if labels is None:
     empty = np.full(len(costs), np.nan)
     return Decision(acts, expected, np.nan, (np.nan, np.nan), empty, empty, np.full((len(costs), 2), np.nan), cut)
-  true = costs.T[labels]  # What each act would have cost.
-  own = costs[acts, labels]
+  own, of_acts = costs[acts, labels], costs[:, labels]  # What the acts cost, and what each one always would have.
   cost = mean_interval(own, (costs.min(), costs.max()), level, groups)
-  saved = np.array([mean_interval(of_act[labels] - own, ends(of_act - costs), level, groups) for of_act in costs])
-  return Decision(acts, expected, cost[0], cost[1:], true.mean(axis=0), saved[:, 0], saved[:, 1:], cut)
+  saved = np.array([mean_interval(of_act - own, (less.min(), less.max()), level, groups)
+                    for of_act, less in zip(of_acts, costs[:, None] - costs, strict=True)])
+  return Decision(acts, expected, cost[0], cost[1:], of_acts.mean(axis=1), saved[:, 0], saved[:, 1:], cut)
 
 
 def net_benefit(prob: ArrayLike, labels: ArrayLike, thresholds: ArrayLike) -> NetBenefit:
@@ -134,11 +135,6 @@ def net_benefit(prob: ArrayLike, labels: ArrayLike, thresholds: ArrayLike) -> Ne
   return NetBenefit(thresholds, means[:, 0], share - (1 - share) * odds, means[:, 1], means[:, 2])
 
 
-def ends(values: np.ndarray) -> tuple[float, float]:
-  """The least and the largest of some values."""
-  return float(values.min()), float(values.max())
-
-
 def mean_interval(values: np.ndarray, bounds: tuple[float, float], level: float = 0.95,
                   groups: ArrayLike | None = None) -> tuple[float, float, float]:
   r"""The mean of ``[N]`` values, and the ends of the interval of its expectation, for values that have bounds.
@@ -161,14 +157,17 @@ def _upper_end(values: np.ndarray, shares: np.ndarray, bound: float, most: float
   width = bound - mean
   if width <= 1e-12 * max(abs(bound), abs(mean)):
     return bound
+  # With the best λ of a mean m, and r = λ width / (1 + λ (m - mean)), m - mean is width s / (1 + r s), s = shift(r).
+  above = (values - mean) / width
 
-  def excess(m):
-    below, largest = m - values, (1 - 1e-9) / (bound - m)
-    def slope(rate):
-      return shares @ (below / (1 + rate * below))
+  def shift(r):
+    return shares @ (above / (1 - r * above))
 
-    rate = largest if slope(largest) >= 0 else optimize.brentq(slope, 0, largest) if slope(0) > 0 else 0.0
-    return shares @ np.log1p(rate * below) - most
+  def excess(r):
+    return np.log1p(r * shift(r)) + shares @ np.log1p(-r * above) - most
 
-  highest = bound - 1e-9 * width
-  return bound if excess(highest) <= 0 else float(optimize.brentq(excess, mean, highest))
+  highest = 1 - 1e-12
+  if excess(highest) <= 0:  # The λ is the largest that no value within the bounds makes infinite.
+    return bound - width * float(np.exp(shares @ np.log1p(-highest * above) - most))
+  r = optimize.brentq(excess, 0, highest)
+  return mean + width * float(shift(r) / (1 + r * shift(r)))

@@ -9,7 +9,6 @@ from scipy import special, stats
 
 from calib_jax import _checks as checks
 from calib_jax.intervals import draws
-from calib_jax.thresholds.inputs import binomial_interval, effective_size
 
 METHODS = ("binomial", "hoeffding_bentkus")
 RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # Of which the reachable one is named.
@@ -168,14 +167,17 @@ def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, me
 
   ``error`` is the probability that the cut may be wrong.
   """
-  number, starts = 1, ()
-  while True:  # As many starts as fit, of which each has an equal share.
+  number, starts = 0, [0.0]
+  while len(starts) > number:  # As many starts as fit, of which each has an equal share.
+    number = len(starts)
     fewest = math.log(error / number) / math.log1p(-risk)  # So many examples without a loss have that p-value.
     starts = [fewest * 2**i for i in range(64) if fewest * 2**i <= sizes.max()]
-    if len(starts) <= number:
-      break
-    number = len(starts)
-  places = _places(sizes, starts)
+  if not starts:
+    return None
+  steps = math.ceil(math.log(sizes.max() / starts[0]) / math.log(STEP)) + 1
+  wanted = np.append(starts, starts[0] * STEP ** np.arange(steps))
+  ordered = np.maximum.accumulate(sizes)  # Effective sizes of groups may fall.
+  places = np.unique(np.searchsorted(ordered, np.minimum(wanted, ordered[-1])))
   p_values = _p_values(sizes[places], losses[places], risk, method)
   carried, lowest, begins = 0.0, None, np.searchsorted(sizes[places], starts)
   for i, (place, p_value) in enumerate(zip(places, p_values, strict=True)):
@@ -186,27 +188,30 @@ def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, me
   return lowest
 
 
-def _places(sizes: np.ndarray, starts: list[float]) -> np.ndarray:
-  """The places of the cuts that are tested: those of the starts, and from the first one on ``STEP`` apart."""
-  if not starts:
-    return np.zeros(0, int)
-  number = math.ceil(math.log(sizes.max() / starts[0]) / math.log(STEP)) + 1
-  wanted = np.append(starts, starts[0] * STEP ** np.arange(number))
-  ordered = np.maximum.accumulate(sizes)  # Effective sizes of groups may fall.
-  return np.unique(np.searchsorted(ordered, np.minimum(wanted, ordered[-1])))
-
-
 def _p_values(n: np.ndarray, losses: np.ndarray, risk: float, method: str) -> np.ndarray:
   """The p-values of risks above ``risk``; sizes that are no integers, of groups, are rounded to the safe side."""
+  p_values = stats.binom.cdf(np.ceil(losses - 1e-9), np.floor(n + 1e-9), risk)
   if method == "binomial":
-    return stats.binom.cdf(np.ceil(losses - 1e-9), np.floor(n + 1e-9), risk)
+    return p_values
   rate = np.minimum(losses / n, risk)
   divergence = special.rel_entr(rate, risk) + special.rel_entr(1 - rate, 1 - risk)
-  return np.minimum(np.exp(-n * divergence),
-                    np.e * stats.binom.cdf(np.ceil(losses - 1e-9), np.floor(n + 1e-9), risk))
+  return np.minimum(np.exp(-n * divergence), np.e * p_values)
 
 
-def _effective_sizes(groups: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def binomial_interval(rate: float, n: float, level: float) -> tuple[float, float]:
+  """The exact interval of a rate among n, which groups may make a fraction (Clopper & Pearson 1934)."""
+  tail, hits = (1 - level) / 2, rate * n
+  return (float(stats.beta.ppf(tail, hits, n - hits + 1)) if hits > 0 else 0.0,
+          float(stats.beta.isf(tail, hits + 1, n - hits)) if hits < n else 1.0)
+
+
+def effective_size(groups: ArrayLike | None, count: int) -> float:
+  """The number of examples, or that of independent ones that tell as much, as in ``selective_threshold``."""
+  groups, n = draws.group_numbers(groups, count)
+  return float(n if groups is None else _effective_sizes(groups, count))
+
+
+def _effective_sizes(groups: np.ndarray, ends: np.ndarray | int) -> np.ndarray:
   """(Σ m)²/Σ m² of the group sizes m among the first ``ends`` examples."""
   order = np.argsort(groups, kind="stable")
   starts = np.flatnonzero(np.diff(groups[order], prepend=-1))

@@ -8,7 +8,6 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax.thresholds.inputs import classified
 
 METHODS = ("lac", "aps", "raps")
 TOLERANCE = 1e-12  # Of cumulative sums, so that rounding leaves no class out that had the same score in calibration.
@@ -84,6 +83,15 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
   if not by_class:
     return rule._replace(quantile=np.array(_quantile(scores, coverage)))
   return rule._replace(quantile=np.array([_quantile(scores[labels == k], coverage) for k in range(probs.shape[1])]))
+
+
+def classified(probs: ArrayLike, labels: ArrayLike | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+  """Probabilities ``[N, K]`` as float64, and labels ``[N]`` if there are any, of at least one example, checked."""
+  probs = np.asarray(probs)
+  if probs.ndim != 2 or not len(probs):
+    raise ValueError(f"probs must have shape [N, K] with N of at least 1: got shape {probs.shape}.")
+  checks.class_values(probs, np.zeros(len(probs), np.int32) if labels is None else labels)
+  return probs.astype(np.float64), None if labels is None else np.asarray(labels).astype(np.int64)
 
 
 def _quantile(scores: np.ndarray, coverage: float) -> float:

@@ -166,6 +166,7 @@ def test_costs_without_names_of_classes_are_taken_in_order_and_it_is_said(files,
   ([*TS, "--test", "test.npz", "--groups=patient", "--sets=0.9"], "leave out --groups"),
   ([*TS, "--test", "test.npz", "--compare", "drift.npz", "--risk=0.05"], "are for one model: leave out --ensemble"),
   ([*TS, "--test", "test.npz", "--choose", "choose.npz"], "add one of them"),
+  ([*TS, "--test", "test.npz", "--cut=0.9", "--risk=0.05", "--sets=0.9"], "leave out one of them"),
   (["--test", "test_records.npz", "--costs", "costs.csv"], "records have no class, so leave them out"),
   (["--test", "test.npz", "--costs", "absent.csv"], "absent.csv must be a matrix of costs.*it is no file")])
 def test_what_is_not_sound_is_refused(arguments, match, files, capsys):

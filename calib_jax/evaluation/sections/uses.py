@@ -1,7 +1,6 @@
 """What the confidences of the first model are good for: cuts, sets of classes and acts, as far as they are asked."""
 
 from collections.abc import Mapping
-import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Model
 from calib_jax.thresholds.decisions import mean_interval
-from calib_jax.thresholds.inputs import binomial_interval
+from calib_jax.thresholds.selective import binomial_interval
 
 Use = dict[str, Any]  # Numbers, intervals and phrases of a row on a set by their names.
 
@@ -28,14 +27,16 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
   chosen, content = {label: _chosen(asked, label) for label in model.labels}, {}
   for set_name, evaluated in results.measured.items():
     uses, paid = {}, {}
-    for label, (threshold, rule, use) in chosen.items():
-      values = evaluated.rows[name, label].values
-      if threshold and asked.judges:
-        use = use | _judged(threshold, values)
-      if (rule and asked.judges) or asked.costs is not None:
+    for label, (rule, use) in chosen.items():
+      values, use = evaluated.rows[name, label].values, dict(use)
+      if "cut" in use and asked.judges:
+        use |= _judged(use["cut"], values, asked)
+      if rule or asked.costs is not None:
         probs = _probs(model.calibrated(set_name, label)[0])
-        use = use | (_of_sets(rule(probs), values, asked.level) if rule and asked.judges else {})
-        use = use | (_of_acts(probs, values, asked, paid, label) if asked.costs is not None else {})
+      if rule:
+        use |= _of_sets(rule(probs), values, asked.level)
+      if asked.costs is not None:
+        use |= _of_acts(probs, values, asked, paid, label)
       uses[name, label] = use
     content[set_name] = results.named(uses)
   return content
@@ -46,32 +47,28 @@ def _probs(source: Calibrated) -> np.ndarray:
   return source.probs(slice(None), source.log_probs())
 
 
-def _chosen(asked: Asked, label: str) -> tuple[thresholds.Threshold | None, thresholds.SetRule | None, Use]:
-  """The cut and the rule of the sets of a row, as far as they are asked, and what is shown of them."""
-  threshold = rule = None
-  if label in asked.stored:
-    threshold = thresholds.Threshold(asked.stored[label], math.nan, math.nan, asked.risk, 0, asked.level)
-    return threshold, None, {"cut": threshold.cut}
+def _chosen(asked: Asked, label: str) -> tuple[thresholds.SetRule | None, Use]:
+  """The rule of the sets of a row, if it is asked and judged, and what is shown of its cut."""
   if label not in asked.chosen_on:
-    return None, None, {}
+    return None, {"cut": asked.stored[label]} if label in asked.stored else {}
   source, where = asked.chosen_on[label]
-  probs, (labels, groups) = _probs(source), (source.part.labels, source.part.groups)
+  probs, labels, rule, use = _probs(source), source.part.labels, None, {"chosen_on": where}
   if not np.isfinite(probs).all():
     raise UserError(f"{label} gives no probabilities when it is fitted to a part of {where}: leave it out.")
-  use = {"chosen_on": where}
   if asked.risk is not None:
     confidence, correct = (probs[:, 1], labels == 1) if source.part.records else metrics.top_label(probs, labels)
-    threshold = thresholds.selective_threshold(confidence, correct, risk=asked.risk, level=asked.level, groups=groups)
+    threshold = thresholds.selective_threshold(confidence, correct, risk=asked.risk, level=asked.level,
+                                               groups=source.part.groups)
     use |= {"guarantee": str(threshold), "cut": threshold.cut}
-  if asked.coverage is not None:
+  if asked.coverage is not None and asked.judges:
     rule = thresholds.prediction_sets(probs, labels, coverage=asked.coverage)
-  return threshold, rule, use
+  return rule, use
 
 
-def _judged(threshold: thresholds.Threshold, values: Values) -> Use:
+def _judged(cut: float, values: Values, asked: Asked) -> Use:
   """What a set says of a cut."""
-  check = thresholds.check_threshold(threshold.cut, values.confidence[:, 0], values.correct[:, 0], groups=values.groups,
-                                     risk=threshold.risk_bound, level=threshold.level)
+  check = thresholds.check_threshold(cut, values.confidence[:, 0], values.correct[:, 0], groups=values.groups,
+                                     risk=asked.risk, level=asked.level)
   return {"accepted": check.accepted / len(values.confidence), "errors": Interval(check.risk, check.low, check.high),
           "p_value": check.p_value}
 
