@@ -22,7 +22,7 @@ Array = jax.Array
 LOSSES = ("nll", "brier")
 MATRIX, VECTOR, TEMPERATURE = "structured_matrix_scaling", "structured_vector_scaling", "temperature_scaling"
 # The least examples, the least examples a class and the most classes for which a class of recalibrations is taken, by
-# what docs/calibrators.md measured: with fewer examples it may raise the NLL of others.
+# what docs/calibrators.md recommends: with fewer examples it may raise the NLL of others.
 LEAST = {MATRIX: (1000, 50, 100), VECTOR: (300, 5, np.inf), TEMPERATURE: (0, 0, np.inf)}
 NUM_FOLDS = 5
 

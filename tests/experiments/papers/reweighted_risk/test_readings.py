@@ -1,6 +1,5 @@
 """The readings of the selective-risk loss differ in what they are named for, and committed rows are theirs."""
 
-import json
 import pathlib
 
 import jax
@@ -68,21 +67,6 @@ def test_what_the_guide_says_of_other_runs_is_in_the_committed_rows(first, name,
   for method, cell in zip(methods, printed, strict=False):
     own = every[every[column] == method]
     assert cell == (_measured(own) if len(own) else "")
-
-
-LEADERBOARDS = ("fashion_mnist_mlp", "fashion_mnist_resnet8", "cifar10_jpeg_resnet8")
-_RELEASED = ("released, msp", "released, msp, counts of the batch", "released, margin")
-ON_LEADERBOARDS = {"cross entropy": "cross entropy", "stopped": "selective risk",
-                   **{name: f"selective risk, {name}" for name in _RELEASED}}
-
-
-@pytest.mark.parametrize(("variant", "method"), ON_LEADERBOARDS.items())
-def test_what_the_guide_says_of_the_leaderboards_is_in_their_rows(variant, method):
-  (_, *cells), = _cells(f"| {variant} |")
-  for board, cell in zip(LEADERBOARDS, cells, strict=True):
-    own = rows.frame(RESULTS / f"leaderboard_{board}.csv").query("method == @method")
-    chosen = ", ".join(map(str, json.loads(own["chosen"].iloc[0]).values())) if len(own) else ""
-    assert cell == ((f"{chosen}: " if chosen else "") + _measured(own) if len(own) else "not run")
 
 
 def test_the_variants_with_a_gradient_and_scores_of_p_have_a_caution():
