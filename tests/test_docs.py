@@ -163,7 +163,7 @@ def test_every_printed_interval_holds_its_estimate(page):
 
 
 def test_every_paper_that_is_cited_is_in_the_references_with_its_link():
-  listed = dict(re.findall(r"^\| (.*?) \| .*\((https://[^)]+)\)", PAGES["docs/references.md"], re.MULTILINE))
+  listed = dict(re.findall(r"^- (.*?): .*?\((https://[^)]+)\)", PAGES["docs/references.md"], re.MULTILINE))
   cited = re.compile(r"\b([A-ZŁ][A-Za-zł'-]+(?: et al\.| & [A-Z][A-Za-z'-]+)?),? \(?((?:19|20)\d\d[ab]?)\b")
   sources = [path for folder in ("calib_jax", "configs", "experiments") for path in (ROOT / folder).rglob("*.py")]
   texts = {**{str(path): path.read_text(encoding="utf-8") for path in sources}, **PAGES}
@@ -173,9 +173,9 @@ def test_every_paper_that_is_cited_is_in_the_references_with_its_link():
         assert f"{author} {year}" in listed, f"{place} cites {author} {year}, which docs/references.md does not list"
 
 
-def test_the_bibliography_is_the_table_of_papers():
+def test_the_bibliography_is_the_list_of_papers():
   listed = {(re.sub(r" et al\.| & .*", "", name), year[:4], title, url) for name, year, title, url in re.findall(
-    r"^\| ([^|\n]*?) (\d{4}[ab]?) \| \[?(.*?)\]?(?:, in [^\n]*)?(?: \(\[MIT Press\])?\((https://[^)]+)\)",
+    r"^- ([^:\n]*?) (\d{4}[ab]?): \[?(.*?)\]?(?:, in [^\n]*)?(?: \(\[MIT Press\])?\((https://[^)]+)\)",
     PAGES["docs/references.md"], re.MULTILINE)}
   text = (ROOT / "docs/references.bib").read_text(encoding="utf-8")
   entries = {(re.sub(" and .*", "", author), year, title, url) for author, title, year, url in re.findall(
