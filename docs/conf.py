@@ -111,10 +111,22 @@ def _unbroken(app, docname: str, source: list[str]) -> None:
   source[0] = re.sub(r"(?<=\d) \[([-+\d.]+), ([-+\d.]+)\](?=[ |;,.)])", "\u00a0[\\1,\u00a0\\2]", source[0])
 
 
+def _papers(app, docname: str, source: list[str]) -> None:
+  """Adds the papers of references.bib to their page, with their links and the methods that come from them."""
+  if docname != "docs/references":
+    return
+  entry = (r"@misc\{[a-z]+\d{4}(\w?),\s+author = \{(.*?)\},\s+title = \{\{(.*?)\}\},\s+year = \{(\d+)\},"
+           r"\s+url = \{(.*?)\}(?:,\s+note = \{(.*?)\})?")
+  for letter, author, title, year, url, note in re.findall(entry, (ROOT / "docs/references.bib").read_text("utf-8")):
+    name = author.replace(" and others", " et al.").replace(" and ", " & ")
+    source[0] += f"\n- {name} {year}{letter}: [{title}]({url})" + (f", {note}" if note else "")
+
+
 def setup(app) -> None:
   """Registers how formulas, links and members are shown."""
   app.connect("include-read", _seen_from_docs)
   app.connect("source-read", _unbroken)
+  app.connect("source-read", _papers)
   app.connect("autodoc-process-signature", _named_types)
   app.connect("autodoc-skip-member", _skip_fields)
   app.add_html_math_renderer("mathml", (_show_math, None), (_show_math, None))
