@@ -41,7 +41,7 @@ def _fallback(confidence, loss, risk, error):
 @pytest.mark.parametrize("seed", range(8))
 def test_the_cut_is_that_of_the_procedure(seed):
   rng = np.random.default_rng(seed)
-  n, risk = int(rng.integers(1, 900)), (0.02, 0.05, 0.2)[seed % 3]
+  n, risk = int(rng.integers(1, 8000)), (0.02, 0.05, 0.2)[seed % 3]
   confidence = rng.beta(8, 1, n) if seed % 2 else np.round(rng.beta(8, 1, n), 1 + seed % 4)
   correct = rng.uniform(size=n) < confidence
   order = rng.permutation(n)
@@ -86,6 +86,9 @@ def test_copies_of_rows_in_groups_give_no_more_than_the_rows():
   assert copied == alone and alone.coverage > 0.5
   assert selective_threshold(confidence, correct, groups=np.arange(500)) == alone
   assert selective_threshold(confidence, correct, groups=np.zeros(500, int)).coverage == 0
+  # One large group of the less confident half does not take the cut of the others away.
+  half = np.where(confidence < np.median(confidence), 0, np.arange(1, 501))
+  assert selective_threshold(confidence, correct, groups=half).coverage > 0.4
 
 
 @pytest.mark.parametrize("kind", ["calibrated", "overconfident", "ties", "groups"])
@@ -115,6 +118,7 @@ def test_a_stored_cut_is_tested_exactly():
   assert check.p_value == pytest.approx(stats.binomtest(18, 200, 0.05, "greater").pvalue)
   assert (check.low, check.high) == pytest.approx(tuple(stats.binomtest(18, 200).proportion_ci(0.95)))
   assert check_threshold(2.0, confidence, correct)[2:] == (0.0, 1.0, 1.0)
+  assert check_threshold(0.5, confidence, np.zeros(300, bool))[1::2] == (1.0, 1.0)
   groups = np.repeat(np.arange(300), 5)
   copied = check_threshold(0.5, np.repeat(confidence, 5), np.repeat(correct, 5), groups=groups)
   assert copied == pytest.approx(check._replace(accepted=1000))
