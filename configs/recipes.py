@@ -1,7 +1,7 @@
 """Settings that several papers train with, and the fields of a loss.
 
 The config of a paper holds its networks, its training settings and its losses, with the place in the paper for every
-value; docs/recipes.md has a table of them, and says which values are ours. In comments, "not printed" says that
+value; README.md has a table of them, and says which values are ours. In comments, "not printed" says that
 the paper does not print a value, and what follows says where the value comes from.
 """
 

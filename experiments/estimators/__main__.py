@@ -1,11 +1,11 @@
 """Bias and spread of calibration-error estimators, and the errors of a perfectly calibrated model, by sample size.
 
-Run: python -m experiments.estimators   (three minutes on CPU)
+Run: python -m experiments.estimators   (five minutes of one CPU core)
 
-It writes docs/figures/estimators.png and noise_floor.png, and prints their tables. The data and the truth are those of
-simulation.py. For the noise floor ``metrics.consistency_interval`` redraws the outcomes from confidences: those of the
-calibrated model, and on the right of the figure those of models that are surer or less sure, whose posterior of two
-classes is sigmoid(2dx) for x from N(-d, 1) or N(d, 1).
+It writes docs/figures/estimators.png and noise_floor.png, and their tables into results/estimators.md. The data and the
+truth are those of simulation.py. For the noise floor ``metrics.consistency_interval`` redraws the outcomes from
+confidences: those of the calibrated model, and on the right of the figure those of models that are surer or less sure,
+whose posterior of two classes is sigmoid(2dx) for x from N(-d, 1) or N(d, 1).
 """
 
 import jax
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import numpy as np
 
 from calib_jax import metrics
-from experiments.common import commands, markdown
+from experiments.common import commands, markdown, studies
 from experiments.estimators.simulation import ESTIMATORS, SHARPNESS, simulate, truth
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000)
@@ -23,12 +23,12 @@ RESAMPLES = 300
 
 
 def _table(heading: str, lines: list[list[str]]) -> str:
-  return markdown.table([heading, *(f"N = {n:,}" for n in SIZES)], lines)
+  return markdown.table([heading, *(f"N = {n:,}" for n in SIZES)], lines) + "\n"
 
 
-def estimators() -> Figure:
-  """Returns the figure of bias and root mean squared error against the truth, and prints its table."""
-  figure = Figure(figsize=(10.5, 7.5), layout="constrained")
+def estimators() -> tuple[Figure, str]:
+  """Returns the figure of bias and root mean squared error against the truth, and its tables."""
+  figure, tables = Figure(figsize=(10.5, 7.5), layout="constrained"), []
   panels = figure.subplots(2, 2, sharex=True, sharey="row")
   for (above, below), (name, sharpness) in zip(panels.T, SHARPNESS.items(), strict=True):
     exact, lines = truth(sharpness), []
@@ -38,8 +38,8 @@ def estimators() -> Figure:
       lines.append([label, *(f"{m:+.2f} ± {s:.2f}" for m, s in zip(mean, spread, strict=True))])
       above.plot(SIZES, mean, marker="o", markersize=4, label=label)
       below.plot(SIZES, np.sqrt((errors**2).mean(1)), marker="o", markersize=4)
-    print(f"\n{name}: the truth is " + ", ".join(f"{k} {100 * v:.2f}%" for k, v in exact.items()) + "\n")
-    print(_table("bias ± standard deviation, in %", lines), flush=True)
+    tables += [f"{name}: the truth is " + ", ".join(f"{k} {100 * v:.2f}%" for k, v in exact.items()) + ".\n",
+               _table("bias ± standard deviation, in %", lines)]
     above.axhline(0, color="black", linewidth=0.8)
     above.set_yscale("symlog", linthresh=0.3)
     above.set_title(f"{name} model: true L1 error {100 * exact['l1']:.1f}%")
@@ -53,7 +53,7 @@ def estimators() -> Figure:
   panels[0, 0].set_ylabel("bias: mean estimate less truth, in %")
   panels[1, 0].set_ylabel("root mean squared error, in %")
   figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
-  return figure
+  return figure, "\n".join(tables)
 
 
 def confidences(size: int, distance: float) -> jax.Array:
@@ -69,8 +69,8 @@ def floors(metric, distance: float) -> np.ndarray:
   return 100 * np.array(intervals).T
 
 
-def noise_floor() -> Figure:
-  """Returns the figure of the errors of calibrated models, and prints its table."""
+def noise_floor() -> tuple[Figure, str]:
+  """Returns the figure of the errors of calibrated models, and its table."""
   figure, lines = Figure(figsize=(11, 5.2), layout="constrained"), []
   left, right = figure.subplots(1, 2, sharey=True)
 
@@ -84,7 +84,6 @@ def noise_floor() -> Figure:
     lines.append([name, *(f"{m:.2f} [{a:.2f}, {b:.2f}]" for m, a, b in values.T)])
     if "debiased" not in name and "sweep" not in name:  # Their bands reach 0, which a logarithmic axis has not.
       draw(left, name, values)
-  print(_table("mean [95% interval], in %", lines), flush=True)
   for distance in DISTANCES:
     accuracy = float(jnp.mean(confidences(SIZES[-1], distance)))
     draw(right, f"accuracy {100 * accuracy:.0f}%", floors(metrics.calibration_error, distance))
@@ -99,15 +98,18 @@ def noise_floor() -> Figure:
   left.set_yticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
   left.set_yticks([], minor=True)
   left.set_ylabel("error of a perfectly calibrated model, in %")
-  return figure
+  return figure, _table("mean [95% interval], in %", lines)
 
 
 def main(arguments=None) -> None:
-  """Simulates, prints and draws."""
+  """Simulates, draws and writes."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
+  tables = []
   for draw in (estimators, noise_floor):
-    draw().savefig(commands.ROOT / "docs" / "figures" / f"{draw.__name__}.png", dpi=130)
-    print(f"\nwrote docs/figures/{draw.__name__}.png")
+    figure, table = draw()
+    figure.savefig(commands.ROOT / "docs" / "figures" / f"{draw.__name__}.png", dpi=130)
+    tables.append(table)
+  studies.write(commands.RESULTS / "estimators.md", __spec__.name.removesuffix(".__main__"), *tables)
 
 
 if __name__ == "__main__":

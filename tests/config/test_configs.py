@@ -197,7 +197,7 @@ def _changed(config, default, prefix=""):
 
 
 def test_the_table_of_the_papers_has_every_field_that_their_configs_change():
-  page = pathlib.Path("docs/recipes.md").read_text(encoding="utf-8")
+  page = pathlib.Path("configs/README.md").read_text(encoding="utf-8")
   table = page.split("| field | SC | RR | FT | CL | MC |")[1]
   rows = {}
   for line in table.splitlines()[2:]:
@@ -228,7 +228,7 @@ def test_the_table_of_the_papers_has_every_field_that_their_configs_change():
 
 
 def test_the_table_of_the_papers_names_every_schedule_and_choice_of_a_model():
-  page = pathlib.Path("docs/recipes.md").read_text(encoding="utf-8")
+  page = pathlib.Path("configs/README.md").read_text(encoding="utf-8")
   schedule, = re.findall(r"^\| `schedule.name` .*$", page, re.MULTILINE)
   select, = re.findall(r"^\| `training.select`.*$", page, re.MULTILINE)
   assert "two stages" in schedule.split("|")[-2] and "layer_peeled" in schedule.split("|")[-2]

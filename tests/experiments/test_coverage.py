@@ -6,6 +6,7 @@ import pytest
 from scipy import special
 
 from calib_jax.metrics.decomposition import of_examples
+from experiments.common.commands import RESULTS
 from experiments.estimators import decomposition, posteriors
 from experiments.estimators import simulation as estimators
 
@@ -50,3 +51,9 @@ def test_samples_have_the_distribution_of_the_posterior_and_the_model():
     for name in ("nll", "brier"):
       spread = np.std(np.asarray(drawn[name])) / np.sqrt(100_000)
       np.testing.assert_allclose(np.mean(drawn[name]), truth[name], atol=7 * spread)  # Of two samples.
+
+
+def test_the_page_of_estimators_has_what_they_give():
+  errors = 100 * estimators.simulate(estimators.ESTIMATORS["KS"][0], 100, 1.0)  # The truth is 0.
+  page = (RESULTS / "estimators.md").read_text(encoding="utf-8")
+  assert f"| KS | {errors.mean():+.2f} ± {errors.std():.2f} |" in page
