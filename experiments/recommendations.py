@@ -1,6 +1,6 @@
-"""Which ways to train and to calibrate docs/choose.md recommends, computed from the rows of the three leaderboards.
+"""Which ways to train and to calibrate are recommended, computed from the rows of the three leaderboards.
 
-Run: python -m experiments.recommendations   (seconds; it writes the tables of docs/choose.md)
+Run: python -m experiments.recommendations   (seconds; it writes the tables of experiments/results/recommendations.md)
 
 For each need the methods are compared by one column of the rows. On each set the mean over seeds of every method is
 compared with that of the lowest, by the differences of the same seeds (``comparison.paired``). The lowest is chosen by
@@ -20,7 +20,7 @@ from calib_jax.intervals.calibration_tests import holm
 from experiments.common import commands, comparison, markdown, ranking, rows, studies
 from experiments.leaderboard import conditions, page
 
-PAGE = commands.ROOT / "docs" / "choose.md"
+PAGE = commands.RESULTS / "recommendations.md"
 SETS = {"Fashion-MNIST, MLP": "leaderboard_fashion_mnist_mlp", "Fashion-MNIST, ResNet-8":
         "leaderboard_fashion_mnist_resnet8", "CIFAR-10, ResNet-8": "leaderboard_cifar10_jpeg_resnet8"}
 SHOWN, MOST_LOST = 3, 0.01
@@ -83,7 +83,7 @@ def by_mean_rank(by_set: Mapping[str, pd.DataFrame]) -> list[str]:
 
 
 def table() -> str:
-  """Returns the Markdown of docs/choose.md."""
+  """Returns the Markdown of the ways to train."""
   by_set = {text: rows.texts(commands.RESULTS / f"{name}.csv") for text, name in SETS.items()}
   everywhere = set.intersection(*(set(table_rows["method"]) for table_rows in by_set.values()))
   ensembles = {name for name in everywhere if page.RECIPES[name].members > 1}
@@ -147,7 +147,7 @@ def _by_method(table_rows: pd.DataFrame, label: str, number: str) -> str:
 def main(arguments: list[str] | None = None) -> None:
   """Writes the tables."""
   commands.parser(__spec__.name, __doc__).parse_args(arguments)
-  studies.write(PAGE.name, "experiments.recommendations", calibrators(), table())
+  studies.write(PAGE, "experiments.recommendations", table(), calibrators())
 
 
 if __name__ == "__main__":

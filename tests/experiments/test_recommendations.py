@@ -1,4 +1,4 @@
-"""What docs/choose.md recommends is what the rows of the leaderboards say."""
+"""What is recommended is what the rows of the leaderboards say."""
 
 import numpy as np
 import pandas as pd
