@@ -37,7 +37,8 @@ SHIFTED = tuple(f"{name}_shifted" for name in OTHER)
 DETECTION = ("auroc_ood", "fpr95_ood")
 
 
-# Columns whose noise of test images rows have too, in ``images_NAME``, and in how many blocks of images.
+# Columns whose noise of test images rows have too, in ``images_NAME``, and in how many blocks of images. Rows with sets
+# of the same images under corruptions also have that of ``nll_shifted``.
 BLOCKED = ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2", "classwise", "aurc")
 BLOCKS = 20
 
@@ -80,12 +81,30 @@ def without_blocks(logits: jax.Array, labels: jax.Array) -> dict[str, np.ndarray
 
   The blocks are the same of every model of as many examples. Values are nan where logits are not finite.
   """
-  size = len(labels) // BLOCKS
-  if not size or not bool(jnp.all(jnp.isfinite(logits))):
+  kept = _kept(len(labels))
+  if not kept.size or not bool(jnp.all(jnp.isfinite(logits))):
     return {name: np.full(BLOCKS, np.nan) for name in BLOCKED}
-  order = np.random.default_rng(0).permutation(len(labels))
-  kept = np.stack([np.delete(order, np.s_[i * size:(i + 1) * size]) for i in range(BLOCKS)])
   return {name: np.asarray(x, np.float64) for name, x in _without_blocks(logits, labels, kept).items()}
+
+
+def _kept(number: int) -> np.ndarray:
+  """Returns the indices of the examples that are left without each block, ``[BLOCKS, n]``; n is 0 for too few."""
+  order, size = np.random.default_rng(0).permutation(number), number // BLOCKS
+  if not size:
+    return np.zeros((BLOCKS, 0), int)
+  return np.stack([np.delete(order, np.s_[i * size:(i + 1) * size]) for i in range(BLOCKS)])
+
+
+def _nll_without_blocks(sets: Sequence[tuple[jax.Array, jax.Array]]) -> np.ndarray:
+  """Returns the mean NLL over sets of the same images without each of their blocks, ``[BLOCKS]``, for a jackknife."""
+  of_images = np.mean([_nll_of_images(logits, labels) for logits, labels in sets], axis=0, dtype=np.float64)
+  kept = _kept(len(of_images))
+  return of_images[kept].mean(axis=1) if kept.size else np.full(BLOCKS, np.nan)
+
+
+@jax.jit
+def _nll_of_images(logits: jax.Array, labels: jax.Array) -> jax.Array:
+  return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=-1)[:, 0]
 
 
 @jax.jit
@@ -132,12 +151,14 @@ def calibrated(validation: Sequence[evaluation.Predictions], test: Sequence[eval
       kept = np.random.default_rng(i).permutation(len(held_out.labels))[:number] if number else slice(None)
       params = calibrator.fit(held_out.logits[kept], held_out.labels[kept])
       logits = apply(params, part.logits)
-      row = scored(logits, part.labels, more)
+      row, left_out = scored(logits, part.labels, more), without_blocks(logits, part.labels)
       for kind, sets in (others or {}).items():
         if sets:
           parts = [(apply(params, of_seed[i].logits), of_seed[i].labels) for of_seed in sets]
           values = [_detection(logits, z) if kind == "ood" else _other(z, y) for z, y in parts]
           names = DETECTION if kind == "ood" else [f"{name}_{kind}" for name in OTHER]
           row |= dict(zip(names, np.mean(values, axis=0).tolist(), strict=True))
-      scores_of_models.append((label, i, row, without_blocks(logits, part.labels)))
+          if kind == "shifted" and all(np.array_equal(labels, part.labels) for _, labels in parts):
+            left_out["nll_shifted"] = _nll_without_blocks(parts)
+      scores_of_models.append((label, i, row, left_out))
   return scores_of_models

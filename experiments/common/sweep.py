@@ -222,7 +222,7 @@ def run_job(job: Job, experiment: Experiment, stem: pathlib.Path, shard: tuple[i
   return [{"task": job.method.task, "method": job.method.name, "calibrator": label, "seed": str(job.seeds[i]),
            **detection, **{key: f"{value:.6g}" for key, value in values.items()},
            **{f"images_{name}": "" if i else comparison.blocks_text([x[name] for x in images[label]])
-              for name in scores.BLOCKED}, **shared} for label, i, values, _ in scored]
+              for name in images[label][0]}, **shared} for label, i, values, _ in scored]
 
 
 def _trained(job: Job, stem: pathlib.Path, shard: tuple[int, int] | None

@@ -40,8 +40,20 @@ def test_rows_have_the_scores_of_each_calibrator_on_clean_and_shifted_sets():
     last = np.delete(np.random.default_rng(0).permutation(N), np.s_[-size - N % scores.BLOCKS:N - N % scores.BLOCKS])
     without = _reference(test[seed].logits[last] / temperature, test[seed].labels[last])
     np.testing.assert_allclose([left_out[name][-1] for name in ("accuracy", "nll", "ece")], without, rtol=1e-5)
+    assert "nll_shifted" not in left_out  # The labels are those of other images.
     # Confidences are of no bin's edge here, so that all tools with 15 bins of equal width agree.
     assert row["ece_torchmetrics"] == pytest.approx(row["ece"], rel=1e-5)
+
+
+def test_rows_have_the_noise_of_corrupted_images():
+  test = _predictions(0)
+  shifted = [test._replace(logits=test.logits * scale) for scale in (0.5, 2.0)]
+  left_out = scores.calibrated([test], [test], {}, {"shifted": [[part] for part in shifted]})[0][3]
+  order, size = np.random.default_rng(0).permutation(N), N // scores.BLOCKS
+  for block, value in enumerate(left_out["nll_shifted"]):
+    of_block = order[block * size:(block + 1) * size]
+    losses = [_reference(np.delete(x.logits, of_block, 0), np.delete(x.labels, of_block))[1] for x in shifted]
+    assert value == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_rows_say_how_well_confidence_tells_test_images_from_others():
