@@ -111,7 +111,7 @@ def _logarithm(probs: ArrayLike) -> Array:
   return jnp.where(positive, jnp.log(jnp.where(positive, probs, 1)), -1e5)
 
 
-def log_focal_map(log_q: Array, gamma) -> Array:
+def log_focal_map(log_q: Array, gamma: ArrayLike) -> Array:
   """The focal calibration map from log-probabilities, or logits, to log-probabilities."""
   log_q, is_top = log_softmax(log_q)
   finite = with_lowest(log_q)
@@ -119,7 +119,7 @@ def log_focal_map(log_q: Array, gamma) -> Array:
   return jnp.where(log_q <= LOWEST, -jnp.inf, mapped)
 
 
-def log_weight(log_q: Array, log_not: Array, gamma) -> Array:
+def log_weight(log_q: Array, log_not: Array, gamma: ArrayLike) -> Array:
   """The logarithm of w(q), from log q and log(1 - q)."""
   return log_q - gamma * log_not - jnp.log1p(gamma * _ratio(log_q, log_not))
 
@@ -140,7 +140,7 @@ def _ratio_slope(log_q: Array, log_not: Array) -> Array:
   return jnp.exp(log_q) * jnp.where(near, series, -log_q / jnp.where(near, 1, rest) - 1)
 
 
-def inverse_log_odds(logits: Array, gamma) -> Array:
+def inverse_log_odds(logits: Array, gamma: ArrayLike) -> Array:
   """Log-odds ``[..., K]`` of the q that maps to ``softmax(logits)``."""
   return _inverse(logits, jnp.asarray(gamma, logits.dtype))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
@@ -60,7 +61,8 @@ class Calibrator:
   together: bool = False
   records: bool = False
 
-  def fitted(self, logits, labels, *, where=None, weights=None) -> "Fitted":
+  def fitted(self, logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
+             weights: ArrayLike | None = None) -> "Fitted":
     """Fits, and returns a function of logits that holds its params.
 
     Args:
@@ -97,7 +99,7 @@ class Calibrator:
       return f"Calibrator({self.fit!r}, {self.apply!r})"
     return f"{self.name}({', '.join(f'{option}={value!r}' for option, value in self.options.items())})"
 
-  def __reduce__(self):
+  def __reduce__(self) -> tuple[Any, ...]:
     """Makes a pickle hold the name and the options, because functions within a factory cannot be pickled."""
     if self.name:
       return functools.partial(get, self.name, **self.options), ()
@@ -126,7 +128,7 @@ CALIBRATORS: dict[str, Callable[..., Calibrator]] = {}
 register = registry.register(CALIBRATORS)
 
 
-def get(name: str, **options) -> Calibrator:
+def get(name: str, **options: Any) -> Calibrator:
   """The calibrator called ``name``.
 
   Args:
@@ -156,7 +158,8 @@ def wrapped(base: str | Calibrator, options: Mapping[str, Any]) -> Calibrator:
   return base
 
 
-def fit_by(solve: Callable[..., dict], *, of_counts: bool = False, **options) -> Callable[..., dict]:
+def fit_by(solve: Callable[..., dict[str, Any]], *, of_counts: bool = False, **options: Any
+           ) -> Callable[..., dict[str, Any]]:
   """The ``fit`` of a calibrator whose params are ``solve(logits, labels, weights, **options)``, compiled.
 
   ``solve`` is a function of a module, not of a call, because it is compiled once for equal options and shapes. With
@@ -190,7 +193,8 @@ def _has_hash(options: tuple) -> bool:
   return True
 
 
-def fit_batch(logits, labels, where, weights) -> tuple[Array, Array, Array]:
+def fit_batch(logits: ArrayLike, labels: ArrayLike, where: ArrayLike | None, weights: ArrayLike | None
+              ) -> tuple[Array, Array, Array]:
   """What every fit does with its arguments first: ``(logits [N, K], labels [N], weights [N])``.
 
   Of rows that do not count, or that have one class, all are 0. Logits of classes that a row does not have are -inf.
@@ -233,14 +237,14 @@ def refuse_weights(weights: Array, name: str, why: str) -> None:
     raise ValueError(f"{name} takes no weights: {why}.")
 
 
-def refuse_traced(name: str, *arrays) -> None:
+def refuse_traced(name: str, *arrays: Any) -> None:
   """Raises a TypeError if an array is traced, for fits that run on the host."""
   if checks.is_traced(*arrays):
     raise TypeError(f"{name} is fitted on the host, because the shapes in its fit depend on the data: call fit outside "
                     "jax.jit and jax.vmap, and compile apply alone.")
 
 
-def by_row(apply: Callable[..., Array], **options) -> Callable[[Any, Array], Array]:
+def by_row(apply: Callable[..., Array], **options: Any) -> Callable[[Any, Array], Array]:
   """The ``apply`` of a calibrator, for logits ``[..., K]``, from a function of params and logits ``[N, K]``."""
   def apply_to_rows(params, logits):
     logits = checks.floating(logits, "logits")
@@ -273,7 +277,8 @@ def identity() -> Calibrator:
   return Calibrator(nothing_to_fit, by_row(lambda params, logits: jax.nn.log_softmax(logits)), "identity")
 
 
-def nothing_to_fit(logits, labels, *, where=None, weights=None) -> dict:
+def nothing_to_fit(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
+                   weights: ArrayLike | None = None) -> dict[str, Any]:
   """The ``fit`` of a calibrator without parameters: it only checks its arguments."""
   prepared, _ = checks.outputs_and_labels(logits, labels)
   _, where = checks.weights_and_where(weights, where, labels)

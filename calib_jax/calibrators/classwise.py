@@ -1,9 +1,11 @@
 """Class-wise loss scaling (Jung et al. 2023): fits in which classes of larger loss have larger weights."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import pick
@@ -22,7 +24,7 @@ CLASS_LOSSES = ("mean", "sum")
 
 @register
 def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, normalization: str = "standard",
-                           class_loss: str = "mean", **base_options) -> Calibrator:
+                           class_loss: str = "mean", **base_options: Any) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.
 
   .. math::
@@ -75,7 +77,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
 # Of each base, its params before a fit, from the logits and its options, and those of the smallest weighted NLL. The
 # rounds below call the latter in place of ``base.fit(weights=…)``, which would mask the logits again in each of them,
 # give a network's NLL another share beside its penalty, and begin its layers anew, so that the weights need not settle.
-BASES = {
+BASES: dict[str, Any] = {
   "temperature_scaling": (temperature.start, solve_nll),
   "ensemble_temperature_scaling": (ensemble.start, ensemble.solve),
   "parameterized_temperature_scaling": (flexible.start_network, flexible.solve_network),
@@ -83,7 +85,7 @@ BASES = {
 }
 
 
-def start(base: Calibrator, logits: Array) -> dict:
+def start(base: Calibrator, logits: Array) -> dict[str, Any]:
   """The params of a base before its fit."""
   return BASES[base.name][0](logits, **_options(base))
 
@@ -148,7 +150,7 @@ def _first_step(loss: Callable[[dict], Array], start: dict) -> dict:
   return jax.tree.map(lambda p, g: p - length * g, start, gradient)
 
 
-def class_weights(normalized: Array, occurs: Array, alpha, beta) -> Array:
+def class_weights(normalized: Array, occurs: Array, alpha: ArrayLike, beta: ArrayLike) -> Array:
   """The weights w of Eq. 5: between -β/2 and β/2; 0 for classes that do not occur."""
   return jnp.where(occurs, beta * (jax.nn.sigmoid(normalized / alpha) - 0.5), 0)
 

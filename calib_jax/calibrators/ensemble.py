@@ -1,6 +1,7 @@
 """Ensemble temperature scaling: a mixture of the scaled, the plain and the uniform prediction."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,13 +52,13 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
                     {"space": space})
 
 
-def start(logits: Array, *, space: str) -> dict:
+def start(logits: Array, *, space: str) -> dict[str, Any]:
   """The params before a fit, which change nothing."""
   del space
   return {"temperature": jnp.ones((), logits.dtype), "weights": jnp.array([1, 0, 0], logits.dtype)}
 
 
-def solve(logits: Array, labels: Array, weights: Array, *, space: str) -> dict:
+def solve(logits: Array, labels: Array, weights: Array, *, space: str) -> dict[str, Any]:
   """The params of the smallest weighted NLL."""
   params = solve_nll(logits, labels, weights)
   if space == "logits":

@@ -48,7 +48,7 @@ class Value(NamedTuple):
   """
 
   name: str
-  shape: tuple
+  shape: tuple[Any, ...]
   dtype: np.dtype
   number: Any = None
 
@@ -69,25 +69,25 @@ class Graph:
 
   constants: dict[str, np.ndarray]
   count: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
-  seen: dict = dataclasses.field(default_factory=dict)
+  seen: dict[str, Any] = dataclasses.field(default_factory=dict)
   inputs: list[Value] = dataclasses.field(default_factory=list)
   nodes: list[Node] = dataclasses.field(default_factory=list)
   outputs: list[Value] = dataclasses.field(default_factory=list)
 
-  def value(self, shape: Sequence, dtype) -> Value:
+  def value(self, shape: Sequence[Any], dtype: Any) -> Value:
     """A new array."""
     return Value(f"v{next(self.count)}", tuple(shape), plain(dtype))
 
-  def number(self, number, dtype) -> Value:
+  def number(self, number: Any, dtype: Any) -> Value:
     """A number."""
     return Value("", (), plain(dtype), plain(dtype).type(number).item())
 
-  def constant(self, name: str, array) -> Value:
+  def constant(self, name: str, array: Any) -> Value:
     """An array that the file holds."""
     self.constants[name] = array = np.asarray(array).astype(plain(array.dtype))
     return Value(name, array.shape, array.dtype)
 
-  def add(self, operation: str, *operands: Value, shape: Sequence, dtype, **attributes) -> Value:
+  def add(self, operation: str, *operands: Value, shape: Sequence[Any], dtype: Any, **attributes: Any) -> Value:
     """The result of an operation, which is added unless it was before."""
     key = (operation, operands, repr(attributes))
     if key not in self.seen:
@@ -101,26 +101,26 @@ class Graph:
     return self.add(operation, *operands, shape=[next((n for n in sizes if n != 1), 1) for sizes in shapes],
                     dtype=np.bool_ if operation in PREDICATES else operands[-1].dtype)
 
-  def cast(self, x: Value, dtype) -> Value:
+  def cast(self, x: Value, dtype: Any) -> Value:
     """``x`` of another dtype."""
     if x.number is not None or x.dtype == plain(dtype):
       return x if x.dtype == plain(dtype) else self.number(x.number, dtype)
     return self.add("cast", x, shape=x.shape, dtype=dtype, to=plain(dtype))
 
-  def reshaped(self, x: Value, shape: Sequence) -> Value:
+  def reshaped(self, x: Value, shape: Sequence[Any]) -> Value:
     """``x`` in another shape."""
     return x if x.shape == tuple(shape) else self.add("reshape", x, shape=shape, dtype=x.dtype, to=tuple(shape))
 
-  def full(self, x: Value, shape: Sequence) -> Value:
+  def full(self, x: Value, shape: Sequence[Any]) -> Value:
     """``x``, broadcast to ``shape``."""
     return x if x.shape == tuple(shape) else self.add("expand", x, shape=shape, dtype=x.dtype, to=tuple(shape))
 
-  def size(self, size) -> Value:
+  def size(self, size: Any) -> Value:
     """A size as an integer."""
     return self.number(size, np.int64) if isinstance(size, int) else self.add(
       "size", shape=(), dtype=np.int64, of=str(size))
 
-  def loop(self, start: Sequence[Value], length: int | None, step: Callable) -> list[Value]:
+  def loop(self, start: Sequence[Value], length: int | None, step: Callable[..., Any]) -> list[Value]:
     """The last of what ``step(body, values)`` makes of values: ``length`` times, or None, while the first is true."""
     body = Graph(self.constants, self.count, dict(self.seen))
     body.inputs = [self.value(x.shape, x.dtype) for x in start]
@@ -140,7 +140,7 @@ class Graph:
     return needed - {value.name for node in nodes for value in node.results} - {value.name for value in self.inputs}
 
 
-def plain(dtype) -> np.dtype:
+def plain(dtype: Any) -> np.dtype:
   """The dtype of the graph: bool, int64 of all integers, or the dtype of floating-point numbers."""
   return np.dtype(np.int64) if np.dtype(dtype).kind in "iu" else np.dtype(dtype)
 

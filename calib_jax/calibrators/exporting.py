@@ -1,5 +1,6 @@
 """Fitted calibrators as files that need neither this package nor JAX."""
 
+from collections.abc import Callable
 import os
 import pathlib
 import re
@@ -17,10 +18,10 @@ from calib_jax.calibrators.base import Fitted
 from calib_jax.calibrators.export_graph import Graph, Value, translate
 from calib_jax.calibrators.selection import Selection
 
-WRITERS = {"numpy": export_numpy.write, "onnx": export_onnx.write}
+WRITERS: dict[str, Callable[..., str | None]] = {"numpy": export_numpy.write, "onnx": export_onnx.write}
 
 
-def export(fitted: Fitted | Selection, kind: str, path: str | os.PathLike | None = None, *,
+def export(fitted: Fitted | Selection, kind: str, path: str | os.PathLike[str] | None = None, *,
            num_classes: int | None = None) -> bytes:
   """A fitted calibrator as one file that needs neither this package nor JAX.
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,12 +51,12 @@ def _apply_classes(params: dict, logits: Array) -> Array:
   return jax.nn.log_softmax(masked_as(unmasked(logits) / params["temperatures"][None, :], logits))
 
 
-def start_classes(logits: Array) -> dict:
+def start_classes(logits: Array) -> dict[str, Any]:
   """The params before a fit, which change nothing."""
   return {"temperatures": jnp.ones(logits.shape[-1], logits.dtype)}
 
 
-def solve_classes(logits: Array, labels: Array, weights: Array) -> dict:
+def solve_classes(logits: Array, labels: Array, weights: Array) -> dict[str, Any]:
   """Minimises the weighted NLL by steps of each log(1 / T_k), in rounds, because their curvatures change on the way.
 
   With q = p (1 - p) the curvature of the NLL in a score s, that in log(1 / T_k) is near Σ q s_k² at the optimum. Where
@@ -142,14 +143,14 @@ def _largest(logits: Array, top_k: int) -> Array:
   return jax.lax.top_k(checks.gathered(logits, -1), min(top_k, logits.shape[-1]))[0]
 
 
-def start_network(logits: Array, *, top_k: int, hidden: int, layers: int, seed: int, **_) -> dict:
+def start_network(logits: Array, *, top_k: int, hidden: int, layers: int, seed: int, **_: Any) -> dict[str, Any]:
   """The params before a fit: T is 1, the layers are random, and the last one is 0."""
   x = _largest(logits, top_k)
   units = standard(x, jnp.full(len(x), 1 / len(x), x.dtype))
   return {"temperature": jnp.ones((), x.dtype)} | units | start_layers((x.shape[1], *[hidden] * layers), seed, x.dtype)
 
 
-def start_layers(sizes: tuple[int, ...], seed: int, dtype) -> dict:
+def start_layers(sizes: tuple[int, ...], seed: int, dtype: Any) -> dict[str, Any]:
   """Random layers from one size to the next, and a last one from there to one output, which is 0."""
   kernels = [jax.random.normal(key, (fan_in, fan_out), dtype) / math.sqrt(fan_in) for key, fan_in, fan_out
              in zip(jax.random.split(jax.random.key(seed), len(sizes) - 1), sizes, sizes[1:], strict=False)]
@@ -157,8 +158,8 @@ def start_layers(sizes: tuple[int, ...], seed: int, dtype) -> dict:
           for i, kernel in enumerate([*kernels, jnp.zeros((sizes[-1], 1), dtype)])}
 
 
-def solve_network(logits: Array, labels: Array, weights: Array, start: dict | None = None, *, top_k: int,
-                  weight_decay: float, **network) -> dict:
+def solve_network(logits: Array, labels: Array, weights: Array, start: dict[str, Any] | None = None, *, top_k: int,
+                  weight_decay: float, **network: Any) -> dict[str, Any]:
   """The params of a local optimum of the weighted NLL and the penalty, from ``start`` or from new layers."""
   x = _largest(logits, top_k)
   start = start or start_network(logits, top_k=top_k, **network)
@@ -181,7 +182,7 @@ def _temperatures(params: dict, x: Array) -> Array:
   return params["temperature"] * jnp.exp(LOG_RANGE * jnp.tanh(output(params, x) / LOG_RANGE))
 
 
-def output(params: dict, x: Array) -> Array:
+def output(params: dict[str, Any], x: Array) -> Array:
   """The output ``[N]`` of the network of tanh units for inputs ``[N, k]``, standardised; infinite ones become 0."""
   absent = jnp.isinf(x)
   x = (jnp.where(absent, params["centre"][None, :], x) - params["centre"][None, :]) / params["unit"][None, :]

@@ -1,5 +1,7 @@
 """Calibration of probabilities of which some are exactly 0, as those of forests and of rounded tables are."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -12,7 +14,7 @@ LOWEST = -87.33  # Just above the logarithm of the smallest normal float32, whic
 
 
 @register
-def probability_floor(base: str | Calibrator = "temperature_scaling", **base_options) -> Calibrator:
+def probability_floor(base: str | Calibrator = "temperature_scaling", **base_options: Any) -> Calibrator:
   r"""Calibration by a base, for which probabilities below a floor, such as 0, count as that floor.
 
   The probability 0 of a forest of 100 trees says that no tree voted for the class, and not that it is impossible; its

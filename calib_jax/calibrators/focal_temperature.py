@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,7 @@ def focal_calibration(gamma: float) -> Calibrator:
 
 
 @register
-def focal_temperature_scaling(*, objective: str | Callable = "ece", search: str = "grid") -> Calibrator:
+def focal_temperature_scaling(*, objective: str | Callable[..., Any] = "ece", search: str = "grid") -> Calibrator:
   r"""Focal temperature scaling: :math:`\hat p_\gamma(\mathrm{softmax}(z / T))`, with T and γ fitted.
 
   Accuracy is unchanged. γ and T change probabilities in nearly the same way (1/T acts as γ + 1 does), so that pairs far
@@ -109,7 +110,7 @@ def _apply(params: dict, logits: Array) -> Array:
   return keep_top(log_focal_map(tempered(logits, params["temperature"]), params["gamma"]), logits)
 
 
-def objective_value(objective: str | Callable, logits: Array, labels: Array,
+def objective_value(objective: str | Callable[..., Any], logits: Array, labels: Array,
                     weights: Array) -> Callable[[Array, Array], Array]:
   """Returns a function of T and of several γ ``[G]`` that gives the objective's values ``[G]``."""
   if callable(objective):
@@ -215,4 +216,4 @@ def _gradient(objective, logits, labels, weights, start):
   return (*parameters(steps), value(steps)), status
 
 
-SEARCHES = {"grid": _grid, "line": _line, "gradient": _gradient}
+SEARCHES: dict[str, Callable[..., Any]] = {"grid": _grid, "line": _line, "gradient": _gradient}

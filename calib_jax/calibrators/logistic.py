@@ -1,6 +1,7 @@
 """Platt, quadratic and beta calibration: logistic regressions for each class, or for the confidence alone."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +63,7 @@ def _by_column(fit: Callable, *columns: Array, mirror: tuple[tuple[int, ...], tu
           jnp.stack([iterations, iterations]))
 
 
-def ended(left: Array, iterations: Array) -> dict:
+def ended(left: Array, iterations: Array) -> dict[str, Any]:
   """How the fits of all classes ended, from what is left to gain in each and how many iterations each took."""
   return {"converged": jnp.all(left <= TOLERANCE), "iterations": jnp.max(iterations)}
 

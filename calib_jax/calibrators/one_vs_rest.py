@@ -6,6 +6,7 @@ Isotonic regression and histogram binning are here; those by logistic regression
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +54,7 @@ def _solve_isotonic(p: Array, happened: Array, weights: Array) -> dict:
   return dict(zip("xy", by_column(_isotonic_corners, p, happened, weights), strict=True))
 
 
-def by_column(function: Callable, p: Array, happened: Array, weights: Array) -> list[Array]:
+def by_column(function: Callable[..., Any], p: Array, happened: Array, weights: Array) -> list[Array]:
   """The arrays that a function of NumPy returns of each column's rows that count, padded with their last value."""
   columns = zip(*map(np.asarray, (p, happened, weights)), strict=True)
   of_columns = list(zip(*(function(*(x[column[2] > 0] for x in column)) for column in columns), strict=True))
@@ -62,12 +63,13 @@ def by_column(function: Callable, p: Array, happened: Array, weights: Array) -> 
           for size, columns in zip(longest, of_columns, strict=True)]
 
 
-def interpolated(params: dict, p: Array) -> Array:
+def interpolated(params: dict[str, Any], p: Array) -> Array:
   """The values ``[K, N]`` of the functions of each column that are linear between the corners ``x`` and ``y``."""
   return jax.vmap(jnp.interp)(checks.gathered(p), params["x"], params["y"])
 
 
-def on_host(name: str, solve: Callable, value: Callable, *, top_label: bool, **options) -> Calibrator:
+def on_host(name: str, solve: Callable[..., Any], value: Callable[..., Any], *, top_label: bool, **options: Any
+            ) -> Calibrator:
   """As ``one_vs_rest`` of probabilities, for a ``solve`` that runs in NumPy, because shapes depend on the data."""
   checks.choice("top_label", top_label, (True, False))
 
@@ -174,8 +176,8 @@ def _bin(edges: Array, x: Array) -> Array:
   return jnp.searchsorted(edges[1:-1], x, side="left").astype(jnp.int32)
 
 
-def one_vs_rest(name: str, solve: Callable, value: Callable, *, top_label: bool, of_odds: bool = False,
-                by_counts: bool = False, **options) -> Calibrator:
+def one_vs_rest(name: str, solve: Callable[..., Any], value: Callable[..., Any], *, top_label: bool,
+                of_odds: bool = False, by_counts: bool = False, **options: Any) -> Calibrator:
   """A calibrator of the columns ``[K, N]`` of probabilities or log-odds; one column, the confidence, if ``top_label``.
 
   Its params are ``solve(columns, happened [K, N], weights [K, N], **options)``, where the weights of a column are 0

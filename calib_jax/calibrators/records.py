@@ -1,5 +1,7 @@
 """Calibration of records: a confidence that an answer is right, and whether it was, without classes."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -20,7 +22,7 @@ MOST_ODDS = 100.0  # Log-odds beyond count as these; the smallest normal float32
 
 
 @register
-def record_calibration(base: str | Calibrator = "platt", **base_options) -> Calibrator:
+def record_calibration(base: str | Calibrator = "platt", **base_options: Any) -> Calibrator:
   r"""Calibration of a confidence c by a base of two classes, for which the ends 0 and 1 are drawn in.
 
   The two columns of logits are of a wrong and of a right answer, and labels are 1 where it was right. A confidence of

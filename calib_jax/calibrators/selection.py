@@ -73,7 +73,7 @@ class Selection(NamedTuple):
     return "\n".join(lines)
 
 
-def select(logits, labels, candidates: Sequence[str] | Mapping[str, Calibrator] | None = None, *,
+def select(logits: ArrayLike, labels: ArrayLike, candidates: Sequence[str] | Mapping[str, Calibrator] | None = None, *,
            criterion: str = "nll", folds: int = 5, groups: ArrayLike | None = None) -> Selection:
   """Returns the simplest calibrator that is as good as the best, by K-fold cross-validation.
 

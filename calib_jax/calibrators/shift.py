@@ -1,6 +1,7 @@
 """Correction for label shift: classes that are more or less frequent where predictions are made than in the fit."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ TOLERANCE, MAX_ITERATIONS = 1e-6, 2000
 
 
 @register
-def label_shift(base: str | Calibrator = "vector_scaling", **base_options) -> Calibrator:
+def label_shift(base: str | Calibrator = "vector_scaling", **base_options: Any) -> Calibrator:
   r"""Calibration by a base, whose probabilities follow the class frequencies of the rows that ``apply`` is given.
 
   If classes are as frequent as :math:`\pi` there and were as frequent as :math:`\pi^0` in the fit, and examples of a

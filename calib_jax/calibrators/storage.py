@@ -17,7 +17,7 @@ _MADE = "calibrator.json"  # The bytes of {"name": …, "options": …}.
 _DATA = ("logits", "logit", "probs", "prob", "proba", "probabilities", "labels", "label", "targets", "images", "true")
 
 
-def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = None) -> None:
+def save(path: str | os.PathLike[str], params: dict[str, Any], calibrator: Calibrator | None = None) -> None:
   """Writes a calibrator's params to an ``.npz`` file, atomically.
 
   Args:
@@ -40,7 +40,7 @@ def save(path: str | os.PathLike, params: dict, calibrator: Calibrator | None = 
   files.write(pathlib.Path(path), lambda file: np.savez(file, **_flat(params), **made))
 
 
-def load(path: str | os.PathLike) -> Fitted | dict:
+def load(path: str | os.PathLike[str]) -> Fitted | dict[str, Any]:
   """Reads what ``save`` wrote.
 
   Args:
@@ -100,7 +100,7 @@ def _described(calibrator: Calibrator) -> dict[str, Any]:
   return {"name": calibrator.name, "options": options}
 
 
-def _remade(path: str | os.PathLike, made: np.ndarray) -> Calibrator:
+def _remade(path: str | os.PathLike[str], made: np.ndarray) -> Calibrator:
   try:
     return _get(files.parse_json(made.tobytes().decode(), _MADE))
   except (errors.UserError, ValueError, KeyError, TypeError, AttributeError) as error:

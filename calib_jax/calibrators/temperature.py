@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import functools
 import inspect
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -112,7 +113,7 @@ def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Cal
           "at_bound": params["at_bound"] | (factor >= 0.999 * SEARCH_RANGE)}
 
 
-def bound_objective(function: Callable[..., Array], weights: Array, **options) -> Callable[[Array, Array], Array]:
+def bound_objective(function: Callable[..., Array], weights: Array, **options: Any) -> Callable[[Array, Array], Array]:
   """``function`` of logits and labels, for the examples that count; weights are refused if it does not take any."""
   if weights.dtype != bool and "weights" in inspect.signature(function).parameters:
     options["weights"] = weights

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping
 import itertools
 import pathlib
+from typing import Any
 
 import jax
 import numpy as np
@@ -61,7 +62,7 @@ def _applied(options: argparse.Namespace) -> None:
 
 
 def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace,
-               say: Callable[[str], None]) -> Iterator[tuple[np.ndarray, Mapping]]:
+               say: Callable[[str], None]) -> Iterator[tuple[np.ndarray, Mapping[str, Any]]]:
   """Yields the calibrated probabilities ``[n, K]`` of some rows, and what else these hold.
 
   Whether outputs are logits or probabilities is decided by the first rows. A single column of outputs, of the positive

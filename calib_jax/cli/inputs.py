@@ -93,7 +93,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   return Model({test_set: sets.pop(TEST), **sets}, fitted)
 
 
-def files_of_run(path: str | os.PathLike) -> dict[str, list[pathlib.Path]]:
+def files_of_run(path: str | os.PathLike[str]) -> dict[str, list[pathlib.Path]]:
   """Returns the files of predictions of a run by set, in the order of the seeds; training examples are left out."""
   files: dict[str, dict[int, pathlib.Path]] = {}
   for file in sorted((pathlib.Path(path) / "predictions").glob("*.npz")):
@@ -113,7 +113,7 @@ def _check_seeds(files: Mapping[str, Sequence[pathlib.Path]], sets: Mapping[str,
                         f"the predictions of {name} must be of the same number of examples in every seed.")
 
 
-def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str, str | os.PathLike],
+def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str, str | os.PathLike[str]],
                  say: Callable[[str], None] = note) -> None:
   """Raises a UserError unless the test sets of all models have the same classes, and says which differ.
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import errno
 import pathlib
 import sys
+from typing import Any
 
 import jax
 
@@ -15,7 +16,7 @@ from calib_jax.run import directory
 from calib_jax.training.distributed import processes
 
 
-def main(arguments: list[str] | None = None, hooks: Sequence[Callable] = ()) -> int:
+def main(arguments: list[str] | None = None, hooks: Sequence[Callable[..., Any]] = ()) -> int:
   """Runs the command line, or ``arguments`` in place of it, with the ``hooks`` of ``training.train``.
 
   It returns the exit code: 0; 2 after a mistake of the user; 3 if another process was lost; 128 plus the number of the

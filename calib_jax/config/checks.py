@@ -6,6 +6,7 @@ import inspect
 import math
 import os
 import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from calib_jax.predictions.automatic import AUTO
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.training.engine.objectives import second_loss
 
-CHOICES = {
+CHOICES: dict[str, Any] = {
   "data.corruption": ("", *data.CORRUPTIONS),
   "loss.scope": ("global", "device"), "loss.reduction": ("mean", "sum"), "training.select": training.SELECTIONS,
   "training.average": training.AVERAGES, "training.parallel": ("pmap", "shard_map"),
@@ -36,7 +37,7 @@ CHOICES = {
 
 FILES = ("npz", "arrays")  # The data sets of ``data.path``.
 _ANY, _COUNT = (0, math.inf), (1, math.inf)
-RANGES = {
+RANGES: dict[str, Any] = {
   "seed": (0, 2**31 - 1), "num_seeds": (1, 10_000), "data.validation_fraction": (0.001, 0.9),
   "data.held_out_fraction": (0.001, 0.9), "data.split_seed": (-1, 2**31 - 1), "data.severity": (1, 5),
   "model.image_size": (0, 4096), "model.dropout": (0, 0.999), "training.average_decay": (0.1, 1),
@@ -87,7 +88,7 @@ def check_seeds(config: ConfigDict) -> None:
     _in_range(key, value, *RANGES[key])
 
 
-def get(config: ConfigDict, key: str):
+def get(config: ConfigDict, key: str) -> Any:
   """Returns the value of a dotted key.
 
   Raises:
@@ -100,7 +101,7 @@ def get(config: ConfigDict, key: str):
   return config
 
 
-def one_of(key: str, value, choices: Iterable[str], advice: str = "") -> None:
+def one_of(key: str, value: object, choices: Iterable[str], advice: str = "") -> None:
   """Raises a UserError that names the key and its choices, and ends in ``advice``, unless ``value`` is one of them."""
   if not any(value == choice for choice in choices):
     listed = ", ".join(str(k) or "'' for none" for k in choices) or "nothing"

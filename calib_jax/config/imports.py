@@ -15,16 +15,17 @@ import importlib
 import inspect
 import os
 import sys
+from typing import Any
 
 from calib_jax import calibrators, data, losses, models, training
 from calib_jax._checks.registry import options
 from calib_jax._system.errors import UserError
 from calib_jax.data import sources
 
-REGISTRIES: dict[str, MutableMapping[str, Callable]] = {
+REGISTRIES: dict[str, MutableMapping[str, Callable[..., Any]]] = {
   "data": data.SOURCES, "model": models.MODELS, "head": models.HEADS, "schedule": training.SCHEDULES,
   "evaluation.calibrators": calibrators.CALIBRATORS}
-BASES = {"model": models.Backbone, "head": models.Head}
+BASES: dict[str, type] = {"model": models.Backbone, "head": models.Head}
 
 
 def register(section: str, name: str) -> None:
@@ -54,7 +55,7 @@ def is_import_path(name: object) -> bool:
   return isinstance(name, str) and ":" in name
 
 
-def import_paths(section: Mapping, prefix: str = "") -> Iterator[tuple[str, str]]:
+def import_paths(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
   """Yields the keys of a config that hold import paths, and these: names, and bases of calibrators."""
   for field, value in section.items():
     if isinstance(value, Mapping):

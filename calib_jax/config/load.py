@@ -24,7 +24,7 @@ from calib_jax.config.imports import import_paths, is_import_path
 class Family(NamedTuple):
   """A family says what the ``name`` of a config's section may be, and which options each name has."""
 
-  members: Mapping[str, Callable]  # The functions or classes by name.
+  members: Mapping[str, Callable[..., Any]]  # The functions or classes by name.
   options: Callable[[str], dict[str, object]]  # Maps a name to its options and their defaults.
   common: Mapping[str, object] = {}  # Options that the section has with every name, and their defaults.
 
@@ -177,7 +177,7 @@ def _tuples(value: Any) -> Any:
   return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def data_options(config: ConfigDict) -> dict:
+def data_options(config: ConfigDict) -> dict[str, Any]:
   """Returns the arguments of ``data.load``: the section ``data`` without what says how a run uses the data."""
   return {key: value for key, value in config.data.items() if key not in ("held_out_fraction", "split_seed")}
 

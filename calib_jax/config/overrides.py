@@ -1,8 +1,9 @@
 """Overrides of a config on the command line: ``--config.key=value``."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import re
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -13,7 +14,8 @@ from calib_jax._system.errors import LONGEST, UserError, short
 NOT_A_LITERAL = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
 BOOLS = {"true": True, "1": True, "false": False, "0": False}
 # Functions that read the text of a field by its type.
-READERS = {bool: lambda text: BOOLS[text.lower()], int: lambda text: int(text, 0), float: float, str: str}
+READERS: dict[type, Callable[[str], Any]] = {
+  bool: lambda text: BOOLS[text.lower()], int: lambda text: int(text, 0), float: float, str: str}
 
 
 def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[str] = ()) -> list[tuple[str, str]]:

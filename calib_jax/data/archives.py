@@ -37,7 +37,7 @@ class Archive(NamedTuple):
   open: Callable[[pathlib.Path], Pool]
 
 
-def read(name: str, path: str | os.PathLike, trusted: str = "") -> Pool:
+def read(name: str, path: str | os.PathLike[str], trusted: str = "") -> Pool:
   """Reads a data set, one of ``ARCHIVES``; the pictures for validation of Tiny ImageNet are the test split.
 
   An archive whose SHA-256 is not the one ``trusted``, by default that of the published one, is a UserError, and so is
@@ -76,7 +76,7 @@ def _read(name: str, path: pathlib.Path, load: Callable[[pathlib.Path], Pool]) -
   return pool
 
 
-def prepare(name: str, path: str | os.PathLike, out: pathlib.Path, trusted: str = "") -> Pool:
+def prepare(name: str, path: str | os.PathLike[str], out: pathlib.Path, trusted: str = "") -> Pool:
   """Writes a data set as an ``.npz`` that is mapped into memory when read; what ``read`` refuses, it does, too."""
   pool = read(name, path, trusted)
   try:
@@ -88,7 +88,7 @@ def prepare(name: str, path: str | os.PathLike, out: pathlib.Path, trusted: str 
   return pool
 
 
-def sha256(path: str | os.PathLike) -> str:
+def sha256(path: str | os.PathLike[str]) -> str:
   """Returns the SHA-256 of a regular file in hexadecimal digits."""
   check_regular(path)
   with open(path, "rb") as file:

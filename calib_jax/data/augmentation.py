@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -251,13 +251,13 @@ def _mixed_labels(batch: Batch, other_labels: Array, share: Array) -> Array:
 
 MIXED_LABELS = ("mixup", "cutmix")  # Those whose labels are distributions.
 # Augmentations by name.
-AUGMENTATIONS = {**PER_IMAGE, **PER_BATCH}
+AUGMENTATIONS: dict[str, Callable[..., Any]] = {**PER_IMAGE, **PER_BATCH}
 # What some options may be.
 _LIMITS = {"num_ops": "integer [1, inf)", "magnitude": "[0, 30]", "width": "integer [1, inf)",
            "depth": "integer [1, inf) or -1", "severity": "[0.1, 10]", "consistency": "[0, inf)"}
 
 
-def build_augmentation(name: str, *, num_classes: int, **options) -> Callable[..., Augmented]:
+def build_augmentation(name: str, *, num_classes: int, **options: Any) -> Callable[..., Augmented]:
   """Returns an augmentation by name.
 
   Args:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 import functools
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +108,7 @@ def epoch_part(labels: np.ndarray, step: int, num_steps: int, *, batch_size: int
 
 
 def training_batches(part: Examples | Stream, first_step: int, *, seed: int, order: str = "shuffled", salt: int = 0,
-                     **options) -> Iterator[dict[str, np.ndarray]]:
+                     **options: Any) -> Iterator[dict[str, np.ndarray]]:
   """Yields the batches of steps ``first_step``, ``first_step + 1``, …, without end.
 
   Args:

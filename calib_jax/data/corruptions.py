@@ -10,6 +10,7 @@ change them.
 
 from collections.abc import Callable
 import io
+from typing import Any
 
 import numpy as np
 
@@ -160,7 +161,7 @@ def _elastic_transform(x: Image, rng, amount, sigma, corner):
 
 
 # Corruptions by name, each with its function of an image, a generator and options, and the options of each severity.
-CORRUPTIONS: dict[str, tuple[Callable, tuple]] = {
+CORRUPTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
   "gaussian_noise": (lambda x, rng, scale: x + rng.normal(scale=scale, size=x.shape), (0.04, 0.06, 0.08, 0.09, 0.10)),
   "shot_noise": (lambda x, rng, photons: rng.poisson(x * photons) / photons, (500, 250, 100, 75, 50)),
   "impulse_noise": (lambda x, rng, share: np.where(rng.uniform(size=x.shape) < share, rng.integers(0, 2, x.shape), x),

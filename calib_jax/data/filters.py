@@ -1,9 +1,11 @@
 """Filters of many images at a time, which several corruptions share."""
 
+from typing import Any
+
 import numpy as np
 
 
-def blurred(x: np.ndarray, sigma: float, **options) -> np.ndarray:
+def blurred(x: np.ndarray, sigma: float, **options: Any) -> np.ndarray:
   """Applies a Gaussian filter over the second and third axes."""
   from scipy import ndimage
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 import io
 import itertools
+from typing import Any
 import warnings
 
 import numpy as np
@@ -16,7 +17,8 @@ FORMATS = ("JPEG", "PNG")
 LARGEST = 2**27  # Pixels of a picture.
 
 
-def picture(record: bytes, number: int, source: str, size: tuple[int, int] | None = None, count: int = 1):
+def picture(record: bytes, number: int, source: str, size: tuple[int, int] | None = None, count: int = 1
+            ) -> Any:
   """Returns the Pillow image of the bytes of a JPEG or PNG ``record``, in RGB.
 
   Its ``number`` and ``source`` are for messages; ``size`` is the width and height that it must have, and ``count`` the

@@ -8,7 +8,7 @@ processes.
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ _AHEAD = 8  # The number of batches that are decoded at a time, each by a thread
 class Stream(NamedTuple):
   """A split of records ``{"image": JPEG bytes, "label": class}``; ``index`` lists the split's records."""
 
-  records: Sequence
+  records: Sequence[Any]
   index: np.ndarray
   image_size: int
   num_workers: int
@@ -69,7 +69,7 @@ def labels(stream: Stream) -> np.ndarray:
     return np.fromiter(pool.map(lambda number: stream.records[int(number)]["label"], stream.index), np.int32)
 
 
-def random_crop(picture, rng: np.random.Generator, size: int) -> np.ndarray:
+def random_crop(picture: Any, rng: np.random.Generator, size: int) -> np.ndarray:
   """Crops 8 to 100% of the area with an aspect ratio from 3/4 to 4/3, resizes to ``size``, mirrors half of the time."""
   from PIL import Image
 
@@ -87,7 +87,7 @@ def random_crop(picture, rng: np.random.Generator, size: int) -> np.ndarray:
   return image[:, ::-1] if rng.uniform() < 0.5 else image
 
 
-def centre_crop(picture, size: int) -> np.ndarray:
+def centre_crop(picture: Any, size: int) -> np.ndarray:
   """Crops the middle 7/8 of the shorter side and resizes it to ``size``, such as 224 of 256 pixels."""
   from PIL import Image
 

@@ -7,7 +7,8 @@ from calib_jax.data.filters import blurred, moved, zoomed
 Image = np.ndarray  # [N, H, W, C] float64 in [0, 1].
 
 
-def snow(x: Image, rng, mean, scale, zoom, least, radius, sigma, weight):
+def snow(x: Image, rng: np.random.Generator, mean: float, scale: float, zoom: float, least: float, radius: int,
+         sigma: float, weight: float) -> np.ndarray:
   """Blurs random flakes along the wind, and whitens the image."""
   flakes = zoomed(rng.normal(mean, scale, x.shape[:3]), zoom)
   flakes = np.floor(np.clip(np.where(flakes < least, 0, flakes), 0, 1) * 255) / 255
@@ -16,20 +17,21 @@ def snow(x: Image, rng, mean, scale, zoom, least, radius, sigma, weight):
   return weight * x + (1 - weight) * np.maximum(x, _grey(x)[..., None] * 1.5 + 0.5) + flakes + turned
 
 
-def frost(x: Image, rng, weight, added):
+def frost(x: Image, rng: np.random.Generator, weight: float, added: float) -> np.ndarray:
   """Overlays ridges of ice, made of a fractal."""
   ridges = 1 - np.abs(2 * _plasma(x.shape[:3], rng, 1.7)[..., None] - 1)
   ice = 0.3 + 0.7 * ridges**3
   return weight * x + added * ice * np.array([0.85, 0.95, 1.0] if x.shape[-1] == 3 else [1.0])
 
 
-def fog(x: Image, rng, amount, decay):
+def fog(x: Image, rng: np.random.Generator, amount: float, decay: float) -> np.ndarray:
   """Adds a fractal, and keeps the brightest value of the image."""
   most = x.max((1, 2, 3), keepdims=True)
   return (x + amount * _plasma(x.shape[:3], rng, decay)[..., None]) * most / (most + amount)
 
 
-def spatter(x: Image, rng, mean, scale, sigma, least, strength, mud):
+def spatter(x: Image, rng: np.random.Generator, mean: float, scale: float, sigma: float, least: float,
+            strength: float, mud: bool) -> np.ndarray:
   """Throws drops of water, or of mud, at the image."""
   drops = blurred(rng.normal(mean, scale, x.shape[:3]), sigma)
   if mud:

@@ -6,7 +6,7 @@ A new column is one entry of ``COLUMNS``. The order of the list is that of the c
 from collections.abc import Callable, Iterable
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class RiskCoverage(NamedTuple):
 class Error(NamedTuple):
   """A calibration error of the confidence."""
 
-  function: Callable  # Maps the ``resampled_errors.Sums`` of R resamples to the error ``[R]``.
+  function: Callable[..., Any]  # Maps the ``resampled_errors.Sums`` of R resamples to the error ``[R]``.
   slow: bool = False  # Whether it takes long, so that its number of resamples is divided by ``FEWER``.
   as_column: str = ""  # Of a debiased error, the name of the error with its bias, whose estimate and interval it has.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +99,7 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
-            ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
+            ) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple[Any, ...], dict[str, Interval]]]:
   """Computes every column of each row with its interval, and the differences of every two rows.
 
   Args:

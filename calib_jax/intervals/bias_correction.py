@@ -4,6 +4,7 @@
 """
 
 import statistics
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +22,7 @@ def bias_corrected(value: Array, halves: Array, fifths: Array, rate: Array, part
   return interval_of_moments(value, *moments(halves[:, 0], halves[:, 1], fifths), rate, part, level)
 
 
-def moments(half, rest, fifths):
+def moments(half: Any, rest: Any, fifths: Any) -> Any:
   """What ``interval_of_moments`` needs of resamples ``[R, ...]``, as JAX or NumPy arrays of their elements' shape.
 
   That is the mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, the
@@ -94,7 +95,7 @@ def correlation(halves: Array, others: Array) -> Array:
   return xp.clip(xp.where(product > 0, cosine, 0), -1, 1)
 
 
-def interval_of_difference(first, second, correlation):
+def interval_of_difference(first: Any, second: Any, correlation: Any) -> Any:
   """``(difference, low, high)`` of two ``(estimate, low, high)`` with a ``correlation`` of their noise far from 0."""
   xp = array_module(correlation)
   (estimate, low, high), (other, other_low, other_high) = first, second

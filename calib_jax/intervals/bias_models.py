@@ -3,7 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 import functools
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -69,12 +69,12 @@ def unbiased(metric: Function) -> Function:
   return metric
 
 
-def of_norm(norm: float | str = 1, **_) -> BiasModel:
+def of_norm(norm: float | str = 1, **_: Any) -> BiasModel:
   """The ``BiasModel`` of an error in bins."""
   return NORM_2 if norm == 2 else BINNED
 
 
-def bias_model(error: Callable, **options) -> BiasModel:
+def bias_model(error: Callable[..., Any], **options: Any) -> BiasModel:
   """The ``BiasModel`` of a calibration error of this package with some of its options.
 
   Args:
@@ -105,17 +105,17 @@ def _bias_model(error: Callable, **options) -> BiasModel:
   return dataclasses.replace(model, with_bias=functools.partial(error, **{**options, "debias": False}))
 
 
-def is_known(error: Callable) -> bool:
+def is_known(error: Callable[..., Any]) -> bool:
   """Whether a metric is a calibration error of this package, with the options that it has if none are passed."""
   return error in _MODELS
 
 
-def is_mean(metric: Callable) -> bool:
+def is_mean(metric: Callable[..., Any]) -> bool:
   """Whether a metric is one of this package, or ``jnp.mean``, whose intervals are percentiles."""
   return metric in _MEANS
 
 
-def resolved(bias: BiasModel | str, metric: Callable) -> BiasModel:
+def resolved(bias: BiasModel | str, metric: Callable[..., Any]) -> BiasModel:
   """The ``bias`` of ``bootstrap`` as a ``BiasModel``."""
   if isinstance(bias, BiasModel):
     return bias

@@ -93,7 +93,7 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
   return p_value_of(values[0], values[1:])
 
 
-def p_value_of(observed, redrawn):
+def p_value_of(observed: Array, redrawn: Array) -> Array:
   """(1 + the number of redraws ``[R, ...]`` that are at least the observed value) / (1 + R), of JAX or NumPy arrays."""
   at_least = redrawn >= observed[None] - SAME * abs(observed[None])
   return (1 + at_least.sum(0)) / (1 + len(redrawn))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 import functools
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 
@@ -18,7 +18,7 @@ PER_EXAMPLE: dict[str, Callable[..., Array]] = {}
 PER_BATCH: dict[str, Callable[..., Array]] = {}
 
 
-def register(losses: dict[str, Callable]) -> Callable[[Loss], Loss]:
+def register(losses: dict[str, Callable[..., Any]]) -> Callable[[Loss], Loss]:
   """A decorator that adds a loss to ``losses``, by its name.
 
   A call with options alone, such as ``focal(gamma=1.0)``, is a TypeError that says how options are bound.
@@ -62,7 +62,7 @@ def options(name: str) -> dict[str, object]:
           if option not in ("where", "weights", "axis_name")}
 
 
-def get(name: str, **options) -> Callable[..., Array]:
+def get(name: str, **options: Any) -> Callable[..., Array]:
   """The loss called ``name`` with ``options`` bound.
 
   Args:

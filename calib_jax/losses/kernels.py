@@ -219,7 +219,8 @@ def neighbours(weights: Array) -> Array:
   return jnp.where(wrong, jnp.nan, weights)
 
 
-def leave_one_out(log_f: Array, every: Array, events: Array, weights: Array, index: Array, bandwidth, norm) -> Array:
+def leave_one_out(log_f: Array, every: Array, events: Array, weights: Array, index: Array, bandwidth: ArrayLike,
+                  norm: float) -> Array:
   """Σ_k |estimate of event k - f_k|^p of each row ``[n]``, from the kernels of all N rows but itself.
 
   ``log_f`` ``[n, F]`` are the rows' logarithms of f, and ``index`` their places among ``every`` ``[N, F]``; ``events``
@@ -239,7 +240,7 @@ def leave_one_out(log_f: Array, every: Array, events: Array, weights: Array, ind
   return _over_rows(row_error, (log_f, index), len(every))
 
 
-def log_densities(log_f: Array, valid: Array, bandwidth) -> Array:
+def log_densities(log_f: Array, valid: Array, bandwidth: ArrayLike) -> Array:
   """Log of the kernel density at each row of ``log_f`` ``[N, F]``, estimated from the others that count: ``[N]``."""
   log_kernel = _log_kernel(log_f, valid, bandwidth)
   sums = _over_rows(lambda row, i: jax.nn.logsumexp(log_kernel(row, i)),

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from calib_jax._numerics.binning import array_module
 
@@ -14,7 +15,7 @@ def global_sum(x: Array, axis_name: str | None) -> Array:
   return total if axis_name is None else jax.lax.psum(total, axis_name)
 
 
-def shares(weights: Array, dtype, axis_name: str | None) -> Array:
+def shares(weights: Array, dtype: DTypeLike, axis_name: str | None) -> Array:
   """The ``weights`` ``[N]``, bools or numbers, divided by their sum over the global batch; 0 if nothing counts."""
   if weights.dtype != jnp.bool_:
     # The largest becomes 1, which changes no share, so that weights of any size neither overflow nor underflow.

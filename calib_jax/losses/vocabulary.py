@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import functools
 import inspect
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -141,7 +142,7 @@ def _correct(rows: Rows, labels: Array) -> Array:
   return (rows.top == labels).astype(rows.top_logit.dtype)
 
 
-OF_BATCH = {
+OF_BATCH: dict[str, Any] = {
   soft_binned.soft_binned_ece: ((), _soft_binned_ece),
   uncertainty.avuc: (ENTROPY, _avuc),
   uncertainty.soft_avuc: (ENTROPY, _soft_avuc),

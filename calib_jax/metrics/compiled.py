@@ -6,6 +6,7 @@ function of its module, so that ``jax.jit`` compiles it once for each combinatio
 
 from collections.abc import Callable
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,9 @@ from calib_jax import _checks as checks
 Array = jax.Array
 
 
-def of_pairs(formula: Callable, scores: ArrayLike, values: ArrayLike, where: ArrayLike | None,
+def of_pairs(formula: Callable[..., Any], scores: ArrayLike, values: ArrayLike, where: ArrayLike | None,
              weights: ArrayLike | None, *arrays: ArrayLike, names: tuple[str, str] = ("confidence", "correct"),
-             high: float = 1.0, binary: bool = False, **options):
+             high: float = 1.0, binary: bool = False, **options: Any):
   """``formula(scores [N], values [N], counts [N], *arrays, **options)`` of what ``checks.paired`` returns.
 
   The formula is a function of a module, compiled for each combination of the options, which are Python values. Counts
@@ -36,8 +37,8 @@ def _of_pairs(formula, names, options, scores, values, where, weights, *arrays):
   return formula(*checks.paired(scores, values, where, weights, names=names), *arrays, **dict(options))
 
 
-def of_classes(formula: Callable, probs: ArrayLike, labels: ArrayLike, where: ArrayLike | None,
-               weights: ArrayLike | None, *arrays: ArrayLike, **options):
+def of_classes(formula: Callable[..., Any], probs: ArrayLike, labels: ArrayLike, where: ArrayLike | None,
+               weights: ArrayLike | None, *arrays: ArrayLike, **options: Any):
   """As ``of_pairs``, of what ``checks.classified`` returns; NaN where a traced label that counts is out of range."""
   probs, labels = checks.array(probs, "probs"), checks.array(labels, "labels")
   weights, where = checks.weights_and_where(weights, where, labels)

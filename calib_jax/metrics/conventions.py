@@ -16,6 +16,7 @@ Array(0.4375, dtype=float32)
 from collections.abc import Callable, Mapping
 import functools
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -157,7 +158,7 @@ def _first_in(rule: Callable, j: int, dtype) -> float:
 
 
 # The calibration error of other tools by the name of the tool: options of ``calibration_error``, or a function.
-CONVENTIONS: Mapping[str, Mapping | Callable] = types.MappingProxyType({
+CONVENTIONS: Mapping[str, Mapping[str, Any] | Callable[..., Any]] = types.MappingProxyType({
   "soft_calibration": types.MappingProxyType({"num_bins": 15, "binning": "equal_mass", "norm": 2, "ties": "order"}),
   "guo": types.MappingProxyType({"num_bins": 15, "binning": "equal_width", "norm": 1}),
   "torchmetrics": _torchmetrics, "netcal": _netcal, "uncertainty_calibration": _uncertainty_calibration,

@@ -10,7 +10,7 @@ The state counts examples in the cells of ``cells.Cells`` and in 15 bins of equa
 Array(0.4, dtype=float32)
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +78,7 @@ class CalibrationHistogram(NamedTuple):
 
   @classmethod
   def from_model_output(cls, *, labels: ArrayLike, probs: ArrayLike | None = None, logits: ArrayLike | None = None,
-                        where: ArrayLike | None = None, weights: ArrayLike | None = None, **_
+                        where: ArrayLike | None = None, weights: ArrayLike | None = None, **_: Any
                         ) -> "CalibrationHistogram":
     """The state of a batch.
 

@@ -44,8 +44,8 @@ __all__ = ["FROM_TORCH", "HEADS", "MLP", "MODELS", "UPDATES", "Backbone", "Batch
            "get_head", "is_random", "layer_groups", "log_mean_probs", "random_key", "simplex_frame"]
 
 
-def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str | Mapping = "linear",
-        image_size: int = 0, weights: str = "", dropout: float = 0.0, **options) -> Classifier:
+def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str | Mapping[str, Any] = "linear",
+        image_size: int = 0, weights: str = "", dropout: float = 0.0, **options: Any) -> Classifier:
   """Returns a classifier by the name of its backbone.
 
   Args:
@@ -90,7 +90,7 @@ def is_random(model: nn.Module, variables: Any, images: Any) -> bool:
   return any(program.invars[0] is variable for equation in program.eqns for variable in equation.invars)
 
 
-def backbone(name: str, *, dtype: DTypeLike = "float32", **options) -> nn.Module:
+def backbone(name: str, *, dtype: DTypeLike = "float32", **options: Any) -> nn.Module:
   """Returns a backbone by name.
 
   Args:
@@ -108,7 +108,7 @@ def backbone(name: str, *, dtype: DTypeLike = "float32", **options) -> nn.Module
   return MODELS[name](dtype=jnp.dtype(dtype), **options)
 
 
-def get_head(name: str, *, num_classes: int, axis_name: str | None = None, **options) -> nn.Module:
+def get_head(name: str, *, num_classes: int, axis_name: str | None = None, **options: Any) -> nn.Module:
   """Returns a head by name.
 
   Args:

@@ -165,7 +165,7 @@ class Variational(SampledHead):
   num_samples: int = 10
   weight: float = 1.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks the options; a ValueError if there are no samples."""
     if self.num_samples < 1:
       raise ValueError(f"num_samples must be at least 1: got {self.num_samples}.")

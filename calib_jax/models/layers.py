@@ -21,13 +21,13 @@ MODELS: dict[str, Callable[..., nn.Module]] = {}  # Backbones by name; see ``reg
 HE = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
-def conv(features: int, kernel: int, stride: int = 1, *, dtype: Any, name: str, init=HE) -> nn.Conv:
+def conv(features: int, kernel: int, stride: int = 1, *, dtype: Any, name: str, init: Any = HE) -> nn.Conv:
   """Returns a convolution without bias, padded evenly on all sides; Flax's "SAME" pads unevenly if the stride is 2."""
   return nn.Conv(features, (kernel, kernel), (stride, stride), padding=kernel // 2, use_bias=False, dtype=dtype,
                  kernel_init=init, name=name)
 
 
-def stem_conv(x: Array, features: int, stem: str, init=HE) -> Array:
+def stem_conv(x: Array, features: int, stem: str, init: Any = HE) -> Array:
   """Applies the first convolution of a network: 7x7 with stride 2 for the stem "imagenet", 3x3 for "cifar"."""
   checks.choice("stem", stem, ("cifar", "imagenet"))
   kernel, stride = (7, 2) if stem == "imagenet" else (3, 1)

@@ -14,7 +14,7 @@ from calib_jax.models.layers import Features
 
 Array = jax.Array
 # The options of ``Masked`` whose defaults differ between the reading that works and the printed one.
-READINGS = {
+READINGS: dict[str, Any] = {
   "": {"feedback": "drop", "predict": "mean", "measured": "validation", "keep": 0.9, "discount": 1.0},
   "printed": {"feedback": "keep", "predict": "all", "measured": "steps", "keep": 0.5, "discount": 0.95},
 }
@@ -77,7 +77,7 @@ class Masked(Head):
   per_epoch: bool = False
   rescale: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks the options, and fills in those that are None; a ValueError if two of them exclude each other, too."""
     checks.choice("variant", self.variant, READINGS)
     for name, value in READINGS[self.variant].items():

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import math
 import os
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +39,8 @@ _LAST = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "
 _BUFFERS = re.compile(r"num_batches_tracked$|relative_position_index$|attn_mask$")
 
 
-def from_torch(name: str, state_dict: Mapping | str | os.PathLike, *, image_size: int | None = None,
-               **options) -> dict:
+def from_torch(name: str, state_dict: Mapping[str, Any] | str | os.PathLike[str], *, image_size: int | None = None,
+               **options: Any) -> dict[str, Any]:
   """Converts weights of torchvision or timm to variables of a model of this package.
 
   For example, ``variables = from_torch("resnet50", "resnet50.safetensors")``, and then ``get("resnet50",

@@ -29,7 +29,7 @@ class SharedBody(Head):
   members: int = 5
   width: int = 128
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks the options; a ValueError if there are no members."""
     if self.members < 1 or self.width < 0:
       raise ValueError(f"members must be at least 1 and width at least 0: got {self.members} and {self.width}.")

@@ -72,7 +72,7 @@ class SimplexETF(MappedHead):
   share: float = 0.8
   target: float = 0.95
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks the options; a ValueError if one is out of range."""
     if not 0 <= self.share <= 1:
       raise ValueError(f"share must be in [0, 1]: got {self.share:g}.")

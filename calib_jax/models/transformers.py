@@ -136,7 +136,7 @@ class SwinBlock(nn.Module):
     return x[:, :height, :width]
 
 
-def to_windows(x, window: tuple[int, int]):
+def to_windows(x: Array, window: tuple[int, int]) -> Array:
   """Cuts ``[N, H, W, C]`` into windows ``[N * windows, h * w, C]``."""
   n, height, width, channels = x.shape
   x = x.reshape(n, height // window[0], window[0], width // window[1], window[1], channels)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import sys
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ PIECES = 64  # Of large arrays, one after another.
 UNCALIBRATED = "none"  # The label of predictions before calibration.
 
 # Calibrators by label, each with a list of its params, one element a seed.
-Fitted = dict[str, tuple[calibrators.Calibrator, list]]
+Fitted = dict[str, tuple[calibrators.Calibrator, list[Any]]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups
 MOST_SUBGROUPS = 100
 
 
-def load(path: str | os.PathLike, *, groups: str = "", by: Sequence[str] = (), logits: bool = False,
+def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), logits: bool = False,
          percent: bool = False, ignore_label: int | None = None, say: Callable[[str], None] = lambda note: None
          ) -> Predictions:
   """Reads predictions of any framework, without pickle.
@@ -64,7 +64,7 @@ def load(path: str | os.PathLike, *, groups: str = "", by: Sequence[str] = (), l
                        records=are_records, subgroups=_subgroups(arrays, by, count))
 
 
-def load_labels(path: str | os.PathLike, *, groups: str = "", by: Sequence[str] = (), logits: bool = False,
+def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), logits: bool = False,
                 percent: bool = False, say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:
   """Reads multi-label predictions: each of L labels is a binary problem.
 
@@ -110,7 +110,7 @@ def load_labels(path: str | os.PathLike, *, groups: str = "", by: Sequence[str] 
 
 
 @contextlib.contextmanager
-def _reading(path: str | os.PathLike, say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+def _reading(path: str | os.PathLike[str], say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
   """Adds the path of a file to errors that are raised within, and to the sentences of the function that it yields."""
   with about(path):
     yield lambda text: say(f"{path}{text}")

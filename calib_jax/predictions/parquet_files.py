@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 import importlib.util
 import os
 import re
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
 SAFE_PYARROW = (14, 0, 1)
 
 
-def read_parquet(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool
+def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
                  ) -> Table:
   """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
   pyarrow, parquet = _imported()
@@ -97,7 +98,8 @@ def _values(column, name: str, say: Callable[[str], None] | None) -> np.ndarray:
   return values.reshape(shape) if several is None else padded(values, several, name, say)
 
 
-def stream(path: str | os.PathLike) -> tuple[list[str], list[str], Callable[[int], Iterator[dict[str, list]]]]:
+def stream(path: str | os.PathLike[str]
+           ) -> tuple[list[str], list[str], Callable[[int], Iterator[dict[str, list[Any]]]]]:
   """Opens a Parquet file; returns its columns, those that hold lists, and a function that reads it.
 
   The function takes a number of rows, and yields so many at a time, the values of all columns by name.

@@ -38,7 +38,7 @@ INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
-def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
+def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
            multilabel: bool = False, ignore_label: int | None = None, groups: str = "") -> dict[str, np.ndarray]:
   """Reads the arrays of one file of predictions by name, and those of the names ``extra``.
 
@@ -70,7 +70,7 @@ def arrays(path: str | os.PathLike, extra: Collection[str] = (), say: Callable[[
   return _rows(read, say, ignore_label, extra, groups, list(map(str, np.ravel(read[classes]))) if classes else ())
 
 
-def _begins(path: str | os.PathLike, beginnings: Collection[bytes]) -> bool:
+def _begins(path: str | os.PathLike[str], beginnings: Collection[bytes]) -> bool:
   """Returns whether a file begins with one of these two bytes."""
   try:
     with open(path, "rb") as file:
@@ -143,7 +143,7 @@ def whole(text: str) -> int | None:
   return int(number) if abs(number) < 2**53 and number.is_integer() else None
 
 
-def _npz(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
+def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
   """Reads the arrays of an ``.npz`` that are used, once their shapes fit together."""
   with opened_npz(path) as archive:
     names = list(archive.members)

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zipfile
 
 import numpy as np
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
   """Some rows of a file: its outputs ``[n, K]`` or ``[n]``, and by name the ``n`` values of what else it holds."""
 
   outputs: np.ndarray
-  others: Mapping[str, list | np.ndarray]
+  others: Mapping[str, list[Any] | np.ndarray]
 
 
 class Source(NamedTuple):
@@ -61,7 +61,7 @@ class Source(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike, say: Callable[[str], None], *, at_once: bool = False, records: bool = False
+def opened(path: str | os.PathLike[str], say: Callable[[str], None], *, at_once: bool = False, records: bool = False
            ) -> Iterator[Source]:
   """Opens a file of predictions, with or without labels; ``say`` is called with a sentence for each choice.
 
@@ -104,7 +104,7 @@ def _at_a_time(num_columns: int) -> int:
   return max(1, min(ROWS, NUMBERS // max(num_columns, 1)))
 
 
-def _csv(path: str | os.PathLike, say: Callable[[str], None], most: int, records: bool) -> Source:
+def _csv(path: str | os.PathLike[str], say: Callable[[str], None], most: int, records: bool) -> Source:
   reader = csv.reader(lines_of(path), delimiter=SEPARATORS[pathlib.Path(path).suffix.lower()], strict=True)
   try:
     names = [name.strip() for name in next(reader, [])]
@@ -128,7 +128,7 @@ def _csv(path: str | os.PathLike, say: Callable[[str], None], most: int, records
   return Source(header.kind, header.classes, rows())
 
 
-def _json_lines(path: str | os.PathLike, say: Callable[[str], None], most: int, records: bool) -> Source:
+def _json_lines(path: str | os.PathLike[str], say: Callable[[str], None], most: int, records: bool) -> Source:
   lines = ((number, line) for number, line in enumerate(lines_of(path), 1) if line.strip())
   first = next(lines, None)
   if first is None:
@@ -152,7 +152,7 @@ def _json_lines(path: str | os.PathLike, say: Callable[[str], None], most: int, 
   return Source(header.kind, header.classes, rows())
 
 
-def _parquet(path: str | os.PathLike, say: Callable[[str], None], most: int, records: bool) -> Source:
+def _parquet(path: str | os.PathLike[str], say: Callable[[str], None], most: int, records: bool) -> Source:
   from calib_jax.predictions.parquet_files import stream
 
   names, lists, batches = stream(path)
@@ -184,7 +184,7 @@ def _npz(archive: Archive, say: Callable[[str], None], most: int, records: bool)
   return Source(kinds[0].lower(), classes, rows, {name: x for name, x in read.items() if name not in by_row})
 
 
-def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
+def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping[str, Any]]]) -> int:
   """Writes rows of probabilities ``[n, K]`` with what else they hold, and returns their number.
 
   A text file or Parquet has a column such as ``prob_cat`` for each class of ``source``, numbered from 0 if it names

@@ -1,6 +1,6 @@
 """Reads the columns of text files of predictions: CSV and TSV with a header, and JSON lines."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 import csv
 import itertools
 import os
@@ -20,7 +20,8 @@ CHECKED = 2**20  # Bytes of rows that are read before their size is checked agai
 TEXT = 100  # Bytes that a text takes in memory beside its characters.
 
 
-def read_csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool) -> Table:
+def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
+             ) -> Table:
   """Reads the columns of a CSV or TSV file with a header (RFC 4180). Those of ``extra`` are text."""
   separator = SEPARATORS[pathlib.Path(path).suffix.lower()]
   lines = csv.reader(lines_of(path), delimiter=separator, strict=True)
@@ -55,7 +56,7 @@ def read_csv(path: str | os.PathLike, extra: Collection[str], say: Callable[[str
   return Table(header, outputs, {name: read.pop(name) for name in header.labels}, read)
 
 
-def fields(lines, num_fields: int) -> Iterator[list[str]]:
+def fields(lines: Iterable[str], num_fields: int) -> Iterator[list[str]]:
   """Yields the fields of each row of ``csv.reader`` after the header, which must be ``num_fields``."""
   is_empty = True
   while True:
@@ -76,7 +77,7 @@ def fields(lines, num_fields: int) -> Iterator[list[str]]:
     raise ValueError("it has no rows")
 
 
-def lines_of(path: str | os.PathLike) -> Iterator[str]:
+def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
   """Yields the lines of a text file, none of which may be too long for memory."""
   with open(path, encoding="utf-8-sig", newline="") as file:
     for number in itertools.count(1):
@@ -95,7 +96,7 @@ def _text(text: list[str]) -> np.ndarray:
   return np.array([values[value] for value in text])
 
 
-def read_json_lines(path: str | os.PathLike, extra: Collection[str], say: Callable[[str], None], multilabel: bool
+def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
                 ) -> Table:
   """Reads the keys of a file of JSON lines, an object a row. A key with lists becomes ``[N, K]``."""
   header, values, taken, count = None, {}, 0, 0

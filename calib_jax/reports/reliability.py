@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 import functools
 import io
+from typing import Any
 
 import jax
 from matplotlib.axes import Axes
@@ -123,7 +124,7 @@ def _log_odds_axes(every: Sequence[Axes], x_limits: tuple[float, float], y_limit
 
 
 @styled
-def reliability_grid(panels: Mapping[str, tuple], *, num_bins: int = 15, log_odds: bool = False,
+def reliability_grid(panels: Mapping[str, tuple[Any, ...]], *, num_bins: int = 15, log_odds: bool = False,
                      width: str | None = None) -> Figure:
   """Draws several reliability diagrams side by side, each above its histogram, all on the same axes.
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 import functools
 import pathlib
 import re
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -19,12 +20,12 @@ INK, PALE = "#333333", "#9aa5b1"
 WIDTH = 3.4  # Inches, a column of a paper.
 WIDTHS = {"single": WIDTH, "double": 7.0}  # A column, and both columns with the space between them.
 FORMATS = ("pdf", "png", "svg")
-STYLE = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False,
+STYLE: dict[str, Any] = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False,
          "axes.edgecolor": INK, "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
          "pdf.fonttype": 42, "svg.hashsalt": "calib_jax", "savefig.facecolor": "white"}
 
 
-def styled(function: Callable) -> Callable:
+def styled(function: Callable[..., Any]) -> Callable[..., Any]:
   """A function that draws in this style."""
   @functools.wraps(function)
   def drawn(*args, **options):

@@ -19,7 +19,7 @@ from calib_jax._system.files import read_json, read_text, write_text
 EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "checkpoint", "profile")
 
 
-def check_workdir(folder: str | os.PathLike) -> None:
+def check_workdir(folder: str | os.PathLike[str]) -> None:
   """Raises a UserError if ``folder`` cannot be a run's directory, before a run spends time on it."""
   text = os.fspath(folder)
   if not text.strip():

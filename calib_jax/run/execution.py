@@ -5,6 +5,7 @@ import contextlib
 import pathlib
 import shlex
 import time
+from typing import Any
 
 from ml_collections import ConfigDict
 import numpy as np
@@ -23,7 +24,7 @@ from calib_jax.training.distributed import processes
 SPLITS = ("validation", "test")
 
 
-def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable] = (), *, reports: bool = True
+def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable[..., Any]] = (), *, reports: bool = True
             ) -> None:
   """Trains, calibrates, evaluates and reports. The first process writes everything in ``workdir``.
 
@@ -106,7 +107,8 @@ def of_networks(config: ConfigDict, methods: Iterable[str]) -> dict[str, str]:
   return names
 
 
-def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Sequence[Callable] = ()) -> None:
+def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Sequence[Callable[..., Any]] = ()
+                ) -> None:
   """Trains the models that are not finished; writes metrics, checkpoints and predictions that are not there."""
   seeds = seeds_of(config)
   missing = [seed for seed in seeds if not processes.agreed(

@@ -22,7 +22,7 @@ def missing_for_figures() -> list[str]:
   return [name for name in ("matplotlib", "jinja2") if not importlib.util.find_spec(name)]
 
 
-def reliability_picture(method: str) -> Callable | None:
+def reliability_picture(method: str) -> Callable[..., Any] | None:
   """Returns a function of logits and labels that draws a reliability diagram, or None if a package is missing."""
   def picture(logits, labels):
     from calib_jax import reports  # Matplotlib takes a second to import, so training starts without it.

@@ -249,7 +249,7 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
       raise ValueError("cv must hold out every example exactly once.")
     return logits
 
-  def __sklearn_tags__(self):
+  def __sklearn_tags__(self) -> Any:
     """Returns the tags of the classifier, whose input this one takes."""
     tags, of_estimator = super().__sklearn_tags__(), get_tags(self._estimator())
     tags.input_tags = of_estimator.input_tags

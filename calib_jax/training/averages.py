@@ -79,7 +79,7 @@ def _is_number(x: Array) -> bool:
   return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def reestimated(step: Callable, mean: dict[str, Any], batches: Iterable[dict[str, Array]]) -> dict[str, Any]:
+def reestimated(step: Callable[..., Any], mean: dict[str, Any], batches: Iterable[dict[str, Array]]) -> dict[str, Any]:
   """Replaces the batch statistics of averaged weights by their own on the training images, as SWA needs.
 
   A layer's running statistic is ``m · old + (1 - m) · that of the batch``. Its value from the old statistics 0, and

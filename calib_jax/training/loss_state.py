@@ -106,7 +106,7 @@ def score_counts(num_classes: int, *, variant: str = "released", num_bins: int =
   return StateUpdate(init, on_step, on_epoch, caution=caution)
 
 
-def split_options(name: str, options: dict) -> tuple[dict, dict]:
+def split_options(name: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
   """Splits a section's options into ``(options of the loss, options of its state)``; some may be in both."""
   if name not in LOSS_STATES:
     return dict(options), {}

@@ -6,7 +6,7 @@ import math
 import os
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,7 @@ class Group(NamedTuple):
     capacity.check_read(str(path), math.prod(shape.image_shape))
     return shape
 
-  def variables(self, which: str = "") -> dict:
+  def variables(self, which: str = "") -> dict[str, Any]:
     """Returns ``params`` and ``batch_stats`` of the newest checkpoint, nested dicts of arrays ``[seeds, ...]``.
 
     They are the ``"best"``, ``"average"`` or ``"last"`` ones; "" stands for the first of these that was kept. It is a

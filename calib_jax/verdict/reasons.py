@@ -5,6 +5,7 @@ errors without their bias.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -197,7 +198,7 @@ def _conventions(results: Results) -> str:
   return f"Which row has the lowest calibration error depends on the tool that computes it: {names}."
 
 
-def detection(results: Results, row: RowKey) -> list[tuple[str, dict]]:
+def detection(results: Results, row: RowKey) -> list[tuple[str, dict[str, Any]]]:
   """Returns how well each confidence score detects each out-of-distribution set with a row."""
   by_set = results.sections.get("detection", {})
   return [(name, by_model[row[0]][row[1]]) for name, by_model in by_set.items() if row[1] in by_model.get(row[0], {})]

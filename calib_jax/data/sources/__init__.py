@@ -5,6 +5,7 @@ A new data set is one new file or function with ``@register(SOURCES)``: every mo
 
 from collections.abc import Callable
 import inspect
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def source_options(name: str) -> dict[str, object]:
   return options(SOURCES[name]) | ({"imbalance_ratio": 0.1} if name.endswith(LONG_TAIL) else {})
 
 
-def positional(source: Callable) -> list[str]:
+def positional(source: Callable[..., Any]) -> list[str]:
   """Returns the arguments of a source that are not options."""
   return [p.name for p in inspect.signature(source).parameters.values() if p.kind != p.KEYWORD_ONLY]
 
@@ -45,7 +46,7 @@ def _pool(name: str, request: dict[str, object], *, imbalance_ratio: float | Non
 
 
 def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tensorflow_datasets", path: str = "",
-         corruption: str = "", severity: int = 1, **options) -> Splits:
+         corruption: str = "", severity: int = 1, **options: Any) -> Splits:
   """Loads a data set and splits it; the splits depend only on the arguments.
 
   Args:
@@ -85,7 +86,7 @@ def load(name: str, *, seed: int, validation_fraction: float, dir: str = "~/tens
 
 
 def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~/tensorflow_datasets", path: str = "",
-                        **options) -> np.ndarray:
+                        **options: Any) -> np.ndarray:
   """Loads test images of another data set, on which a model should be unsure: SVHN for a model of CIFAR, for example.
 
   Args:

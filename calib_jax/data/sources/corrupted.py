@@ -18,7 +18,7 @@ from calib_jax.data.splits import Examples, Pool, checked
 SEVERITIES = 5
 
 
-def published_files(path: str | os.PathLike) -> dict[str, pathlib.Path]:
+def published_files(path: str | os.PathLike[str]) -> dict[str, pathlib.Path]:
   """Returns the files of published images, which need not be there, by their names in tables.
 
   Args:
@@ -34,7 +34,7 @@ def published_files(path: str | os.PathLike) -> dict[str, pathlib.Path]:
   return {f"{file.absolute().parent.name}_{file.stem}": file for file in files}
 
 
-def published(file: str | os.PathLike, severity: int) -> Examples:
+def published(file: str | os.PathLike[str], severity: int) -> Examples:
   """Reads the published images of one corruption and severity.
 
   Args:

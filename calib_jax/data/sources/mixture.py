@@ -1,5 +1,7 @@
 """Gaussian classes with an exactly known posterior p(y|x), for which the true calibration error can be computed."""
 
+from typing import Any
+
 import numpy as np
 
 from calib_jax._checks.registry import register
@@ -46,7 +48,8 @@ def gaussian_mixture(seed: int, *, num_examples: int = 10_000, num_classes: int 
 
 
 def mixture_posterior(images: np.ndarray, *, seed: int, num_classes: int = 10, dimensions: int = 16,
-                      separation: float = 3.0, imbalance: float = 1.0, label_noise: float = 0.0, **_) -> np.ndarray:
+                      separation: float = 3.0, imbalance: float = 1.0, label_noise: float = 0.0, **_: Any
+                      ) -> np.ndarray:
   """Returns the exact posterior of images that ``gaussian_mixture`` drew with the same arguments.
 
   It accounts for the rounding: the likelihood of a grey level is the Gaussian's mass that rounds to it, and the

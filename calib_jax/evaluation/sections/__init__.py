@@ -28,17 +28,17 @@ class Section:
 
   # A function of the results, which have no sections yet, and of the models by name, to the content of the section. It
   # is empty where there is nothing to show. ``results.json`` has it under the section's name.
-  compute: Callable[[Results, Mapping[str, Model]], Mapping]
+  compute: Callable[[Results, Mapping[str, Model]], Mapping[str, Any]]
   # A function of content that is not empty, and of the results, to its table on the page, or to several.
-  table: Callable[[Mapping, Results], Table | Iterable[Table]]
+  table: Callable[[Mapping[str, Any], Results], Table | Iterable[Table]]
   in_json: int  # The sections are computed and written in the order of this number.
   on_page: int  # The tables are in the order of this number.
   # A function of content that is not empty, and of the module ``reports.curves``, to Matplotlib axes; None for no
   # figure.
-  figure: Callable[[Mapping, Any], Any] | None = None
+  figure: Callable[[Mapping[str, Any], Any], Any] | None = None
   caption: str = ""  # The caption of the figure.
   # A function of content that is not empty to a sentence that says what the figure shows.
-  finding: Callable[[Mapping], str] = lambda content: ""
+  finding: Callable[[Mapping[str, Any]], str] = lambda content: ""
   figure_place: int = 100  # The place of the figure among those of the page, in tens.
   in_text: bool = False  # Whether the tables stand in the terminal and in ``results.md`` too.
 
@@ -46,7 +46,7 @@ class Section:
 SECTIONS: dict[str, Section] = {}
 
 
-def computed(results: Results, models: Mapping[str, Model]) -> dict[str, Mapping]:
+def computed(results: Results, models: Mapping[str, Model]) -> dict[str, Mapping[str, Any]]:
   """Returns the content of every section; ``results`` and ``models`` are what ``Section.compute`` takes."""
   return {name: section.compute(results, models) for name, section in _sorted("in_json")}
 

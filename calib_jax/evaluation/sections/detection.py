@@ -1,6 +1,7 @@
 """How well each confidence score separates a data set from an out-of-distribution one."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
     for set_name, evaluated in results.sets.items() if evaluated.kind == "out_of_distribution"}
 
 
-def table(content: Mapping, results: Results) -> Table:
+def table(content: Mapping[str, Any], results: Results) -> Table:
   """Returns how well confidence scores detect out-of-distribution sets."""
   rows = [[set_name, model, label, score, *(cell(measured[key], 100) for key in HEADINGS)]
           for set_name, by_model in content.items() for model, by_label in by_model.items()

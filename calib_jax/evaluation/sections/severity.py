@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import math
 import re
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def _with_error(level: Level) -> str:
   return f"{100 * level.mean:.2f}{error}"
 
 
-def figure(content: Mapping[str, Mapping[int, Level]], curves):
+def figure(content: Mapping[str, Mapping[int, Level]], curves: Any) -> Any:
   """Draws the levels of the first rows."""
   return curves.severity_plot({
     row: {severity: (level.mean, level.within_subject_sem) for severity, level in levels.items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def _p_text(p_value: float | None) -> str:
   return "" if p_value is None else "≤ 0.001" if p_value <= 0.001 else f"{p_value:.3f}"
 
 
-def figure(content: Content, curves):
+def figure(content: Content, curves: Any) -> Any:
   """Draws the offsets of the subgroups of the first set, by the first array and of the first two rows."""
   by, of_rows = next(iter(next(iter(content.values())).items()))
   names = sorted(next(iter(of_rows.values())))

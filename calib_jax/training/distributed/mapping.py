@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 AXIS = "batch"  # The name of the mapped axis of devices.
 
 
-def over_seeds(step: Callable, num_seeds: int) -> Callable:
+def over_seeds(step: Callable[..., Any], num_seeds: int) -> Callable[..., Any]:
   """Maps ``step`` over the leading axis of seeds of all its arguments, so that one program steps all models."""
   if num_seeds > 1:
     return jax.vmap(step)
@@ -23,14 +24,14 @@ def over_seeds(step: Callable, num_seeds: int) -> Callable:
   return single
 
 
-def mapped(step: Callable, devices: Sequence[jax.Device], num_seeds: int, *, parallel: str = "pmap",
-           **options) -> Callable:
+def mapped(step: Callable[..., Any], devices: Sequence[jax.Device], num_seeds: int, *, parallel: str = "pmap",
+           **options: Any) -> Callable[..., Any]:
   """Maps ``step(state, batch, **options)`` over seeds and ``devices`` of any process; states are the same on all."""
   return _on_devices(over_seeds(functools.partial(step, **options), num_seeds), 2, devices, parallel)
 
 
-def mapped_steps(step: Callable, devices: Sequence[jax.Device], num_seeds: int, *, parallel: str = "pmap",
-                 **options) -> Callable:
+def mapped_steps(step: Callable[..., Any], devices: Sequence[jax.Device], num_seeds: int, *, parallel: str = "pmap",
+                 **options: Any) -> Callable[..., Any]:
   """Maps training steps ``step(state, batch, key, **options)``, several of them in one call.
 
   The number of steps is an argument of the compiled program: it is the same program however many steps it takes, so

@@ -84,8 +84,8 @@ def may_loop(model: models.Classifier, example: jax.Array, devices: Sequence[jax
   return "conv_general_dilated" not in str(forward)
 
 
-def on_features(phases: Sequence[stages.Phase], feature_step: Callable, variables: Any, batch_size: int, layout: Layout
-                ) -> list[stages.Phase]:
+def on_features(phases: Sequence[stages.Phase], feature_step: Callable[..., Any], variables: Any,
+                batch_size: int, layout: Layout) -> list[stages.Phase]:
   """Returns the phases of a stage with the features of their examples, ``[N, D]`` a seed, in place of images."""
   features = [predict(feature_step, variables, phase.examples, batch_size, layout) for phase in phases]
   return [phase._replace(examples=[data.Examples(*part) for part in zip(x["features"], x["labels"], strict=True)])

@@ -21,13 +21,14 @@ class Objective(NamedTuple):
   """What a step minimises: ``loss_fn + l2 * ||params||^2`` on the global batch, as a function of the stored images."""
 
   model: nn.Module  # The model of the stage.
-  loss_fn: Callable  # The loss, as ``objectives.objective`` returns it.
+  loss_fn: Callable[..., Any]  # The loss, as ``objectives.objective`` returns it.
   # The mapped axis, to compute the loss of the global batch; None for the mean of the devices' own losses.
   loss_axis: str | None
-  augment: Callable  # The augmentation of stored images, as ``data.build_augmentation`` returns it.
-  normalize: Callable  # Maps augmented images to the model's input.
+  augment: Callable[..., Any]  # The augmentation of stored images, as ``data.build_augmentation`` returns it.
+  normalize: Callable[..., Any]  # Maps augmented images to the model's input.
   l2: float  # The coefficient of the squared norm.
-  decays: Callable  # A function from parameters to a tree of bools; the norm is over those for which it is true.
+  # A function from parameters to a tree of bools; the norm is over those for which it is true.
+  decays: Callable[..., Any]
   # Whether ``loss_fn`` sums its primary over the examples. The step then minimises the sum over the global batch,
   # however the batch is divided over parts and devices.
   sums: bool = False
@@ -35,7 +36,7 @@ class Objective(NamedTuple):
   batch_stats: str = "all"  # As in ``stages.Phase``.
   # ``(loss_states, logits, labels, *, output, where, axis_name) -> loss_states``, called after the loss with the
   # head's output too; or None.
-  update_states: Callable | None = None
+  update_states: Callable[..., Any] | None = None
 
 
 class Changed(NamedTuple):

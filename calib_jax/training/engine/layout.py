@@ -49,7 +49,7 @@ class Layout(NamedTuple):
     return jax.tree.map(copied, tree)
 
 
-def predict(predict_step: Callable, variables: Any, parts: Sequence, batch_size: int,
+def predict(predict_step: Callable[..., Any], variables: Any, parts: Sequence[Any], batch_size: int,
             layout: Layout) -> dict[str, np.ndarray]:
   """Predicts every example of a split, in order, and returns the predictions in every process.
 

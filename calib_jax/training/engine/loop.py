@@ -99,7 +99,7 @@ class Loop:
     self.reporter = Reporter(config, seeds, log, keeper, self.meter)
     self.saved = time.monotonic()
 
-  def run(self, tree: dict[str, Any] | None, first_step: int, requested: Callable) -> dict[str, Any]:
+  def run(self, tree: dict[str, Any] | None, first_step: int, requested: Callable[..., Any]) -> dict[str, Any]:
     """Takes every step after ``first_step``; returns the state at the end, and the best one if it is kept."""
     for stage in self.program.stages:
       if stage.last_step <= first_step < self.program.num_steps:

@@ -14,7 +14,7 @@ from calib_jax.training.loss_state import split_options
 SOFT = ("cross_entropy", "focal", "brier")
 
 
-def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary")) -> Callable:
+def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary")) -> Callable[..., Any]:
   """Returns the objective ``primary + weight * secondary``, or only one of its two terms; see ``losses.composite``.
 
   With ``loss.reduction`` "sum" the primary is summed over the global batch instead. Labels that mixup or CutMix mixed
@@ -48,7 +48,7 @@ def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary"
   return total
 
 
-def per_example(loss: ConfigDict, batch_size: int) -> Callable:
+def per_example(loss: ConfigDict, batch_size: int) -> Callable[..., Any]:
   """Returns the objective in units of one example, which does not depend on the number of examples.
 
   A validation split is scored with it. If ``loss.reduction`` is "sum", the primary is averaged instead, and

@@ -1,6 +1,7 @@
 """Optimizers and learning-rate schedules are built from optax and found by name."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ml_collections import ConfigDict
 import optax
@@ -13,14 +14,14 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {}
 
 
 @register(RATES)
-def constant(learning_rate: float, num_steps: int, **_) -> optax.Schedule:
+def constant(learning_rate: float, num_steps: int, **_: Any) -> optax.Schedule:
   """Keeps the rate the same in every step."""
   del num_steps
   return optax.constant_schedule(learning_rate)
 
 
 @register(RATES)
-def cosine(learning_rate: float, num_steps: int, **_) -> optax.Schedule:
+def cosine(learning_rate: float, num_steps: int, **_: Any) -> optax.Schedule:
   """Lowers the rate along half a cosine, to 0 at the last step."""
   return optax.cosine_decay_schedule(learning_rate, num_steps)
 
@@ -56,7 +57,8 @@ def adamw(momentum: float, nesterov: bool) -> optax.GradientTransformation:
   return optax.scale_by_adam(b1=momentum, nesterov=nesterov)
 
 
-def build(section: ConfigDict, num_steps: int, steps_per_epoch: int, decays: Callable) -> optax.GradientTransformation:
+def build(section: ConfigDict, num_steps: int, steps_per_epoch: int, decays: Callable[..., Any]
+          ) -> optax.GradientTransformation:
   """Returns the optimizer of a stage of ``num_steps``, described by a section like ``config.optimizer``.
 
   The transformations are in this order: clipping of gradients, which include those of an L2 penalty, by their global

@@ -31,16 +31,16 @@ class StageProgram(NamedTuple):
   first_step: int
   last_step: int
   steps_per_epoch: int
-  train_steps: Sequence[Callable]  # As ``mapped_steps`` returns them, one a phase.
+  train_steps: Sequence[Callable[..., Any]]  # As ``mapped_steps`` returns them, one a phase.
   loops: bool  # Whether a call may take several steps; see ``feeding.may_loop``.
-  predict_step: Callable
-  feature_step: Callable | None  # As ``predict_step``, with features; None unless the stage keeps them.
-  statistics_step: Callable | None  # For ``averages.reestimated``; None if nothing is reestimated.
+  predict_step: Callable[..., Any]
+  feature_step: Callable[..., Any] | None  # As ``predict_step``, with features; None unless the stage keeps them.
+  statistics_step: Callable[..., Any] | None  # For ``averages.reestimated``; None if nothing is reestimated.
   init: Callable[[jax.Array], steps.TrainState]  # Maps the seeds' keys to a new state.
   start: Callable[[steps.TrainState | None, jax.Array], steps.TrainState]  # Maps the state so far and the seeds' keys.
   # ``(loss_states, epoch, {split: (logits, labels)}) -> (loss_states, batch statistics of the head that change)``
   # after each epoch; None if not needed.
-  update_states: Callable | None
+  update_states: Callable[..., Any] | None
   read_splits: frozenset[str]  # The splits that ``update_states`` reads.
 
   @property
@@ -58,8 +58,8 @@ class Program(NamedTuple):
   """The program of a whole run, which trains one model a seed."""
 
   stages: Sequence[StageProgram]
-  predict_step: Callable  # Of the trained model, with the samples of ``evaluation.samples``.
-  validation_losses: Sequence[Callable]  # One element a stage.
+  predict_step: Callable[..., Any]  # Of the trained model, with the samples of ``evaluation.samples``.
+  validation_losses: Sequence[Callable[..., Any]]  # One element a stage.
   keeps_best: bool
   averages: bool
 
@@ -249,7 +249,7 @@ def classifier(config: ConfigDict, head: ConfigDict, num_classes: int) -> models
   return models.get(num_classes=num_classes, head=head, axis_name=AXIS, **config.model)
 
 
-def normalizer(shape: Shape) -> Callable:
+def normalizer(shape: Shape) -> Callable[..., Any]:
   """Returns a function that normalises stored images by the mean and deviation of each channel, or rows by columns."""
   if shape.dtype == "int32":
     return lambda ids: ids
@@ -260,7 +260,8 @@ def normalizer(shape: Shape) -> Callable:
 
 
 def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: Sequence[jax.Device],
-              features: bool = False, parallel: str = "pmap", samples: int = 0, seeds: Sequence[int] = ()) -> Callable:
+              features: bool = False, parallel: str = "pmap", samples: int = 0, seeds: Sequence[int] = ()
+              ) -> Callable[..., Any]:
   """Returns ``steps.predict_step`` of a model, mapped over seeds and devices.
 
   Args:
@@ -285,7 +286,7 @@ def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: S
   return lambda variables, batch: step({**variables, "key": keys}, batch)
 
 
-def decayed(all_parameters: bool) -> Callable:
+def decayed(all_parameters: bool) -> Callable[..., Any]:
   """Returns a function from parameters to a tree of bools, which says which of them L2 and weight decay shrink.
 
   These are ``all_parameters``, or all but norms, biases and positions.

@@ -29,8 +29,8 @@ class Phase(NamedTuple):
   """
 
   name: str
-  examples: list
-  loss_fn: Callable
+  examples: list[Any]
+  loss_fn: Callable[..., Any]
   order: str = "shuffled"
   rate: float = 1.0
   batch_stats: str = "all"
@@ -86,13 +86,13 @@ class Stage(NamedTuple):
 SCHEDULES: dict[str, Callable[..., list[Stage]]] = {}  # The modules of ``training.schedules`` fill it.
 
 
-def planned(config: ConfigDict, examples: list, seeds: Sequence[int]) -> list[Stage]:
+def planned(config: ConfigDict, examples: list[Any], seeds: Sequence[int]) -> list[Stage]:
   """Returns the stages of a run, by the schedule that a complete config names, for the training split of each seed."""
   options = {key: value for key, value in config.schedule.items() if key != "name"}
   return SCHEDULES[config.schedule.name](config, examples, list(seeds), **options)
 
 
-def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields) -> Stage:
+def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields: Any) -> Stage:
   """Returns the stage of ``optimizer`` and ``training``, from the file ``model.weights`` or another ``start``."""
   if config.model.weights:
     fields = {"start": functools.partial(pretrained.FirstStage("", config.model.weights).start, config)} | fields
@@ -100,13 +100,13 @@ def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields) -> Stage:
                sums=config.loss.reduction == "sum", **fields)
 
 
-def joint_phase(config: ConfigDict, examples: list, **fields) -> Phase:
+def joint_phase(config: ConfigDict, examples: list[Any], **fields: Any) -> Phase:
   """Returns the phase that minimises primary + ``loss.weight`` · secondary on every batch."""
   return Phase("train", examples, objective(config.loss), **fields)
 
 
-def head_stage(config: ConfigDict, examples: list, stage2_epochs: int, stage2_batch_size: int, cache_features: bool, *,
-               order: str = "shuffled", batch_stats: str = "none", **fields) -> Stage:
+def head_stage(config: ConfigDict, examples: list[Any], stage2_epochs: int, stage2_batch_size: int,
+               cache_features: bool, *, order: str = "shuffled", batch_stats: str = "none", **fields: Any) -> Stage:
   """Returns the stage that trains only the head, with ``stage2.optimizer`` and ``loss`` or ``stage2.loss``, a mean.
 
   ``stage2_batch_size`` is 0 for ``training.batch_size``; with ``cache_features`` the features of all examples are
@@ -177,7 +177,7 @@ def place(phases: Sequence[Phase], step: int, batch_size: int) -> tuple[int, lis
 
 
 def batches(phases: Sequence[Phase], first_step: int, seeds: Sequence[int], *, batch_size: int, salt: int = 0,
-            **options) -> Iterator[tuple[int, dict]]:
+            **options: Any) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields ``(index of the phase, batch [devices, seeds, examples, ...])`` for the steps from ``first_step`` on."""
   _, done = place(phases, first_step, batch_size)
   sources = [[data.training_batches(part, start, seed=seed, batch_size=batch_size, order=phase.order, salt=salt,

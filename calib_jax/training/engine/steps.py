@@ -43,7 +43,7 @@ def init_state(model: nn.Module, optimizer: optax.GradientTransformation, exampl
 def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, objective: gradients.Objective,
                optimizer: optax.GradientTransformation, rate: float = 1.0, accumulation: int = 1,
                sharpness: float = 0.0, stage_steps: tuple[int, int] = (0, 1),
-               report_states: Callable | None = None) -> tuple[TrainState, dict[str, Array]]:
+               report_states: Callable[..., Any] | None = None) -> tuple[TrainState, dict[str, Array]]:
   """Takes one step of minimising ``objective`` on the global batch; returns the new state and what the step measured.
 
   The batch is this device's share: ``image`` uint8, ``label``, and ``mask``, which is False for padding. ``rate``
@@ -98,8 +98,8 @@ def _fixed(state: TrainState, draw: Draw, objective: gradients.Objective,
   return (drawing.unused(draw), drawing.frozen(state.params, fractions, progress)), stats
 
 
-def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable
-                    ) -> tuple[Any, Array]:
+def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module,
+                    normalize: Callable[..., Any]) -> tuple[Any, Array]:
   """Returns the running batch statistics after a training step without augmentation, and the number of examples."""
   mask = batch["mask"]
   _, updated = model.apply(variables, normalize(batch["image"]), train=True, mask=mask,
@@ -107,7 +107,7 @@ def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model
   return updated["batch_stats"], jax.lax.psum(jnp.sum(mask, dtype=jnp.float32), AXIS)
 
 
-def predict_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable,
+def predict_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable[..., Any],
                  features: bool = False, samples: int = 0) -> dict[str, Array]:
   """Predicts ``logits``, with ``label``, ``mask`` and ``features`` of all devices' shares, with running statistics.
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import TextIO
 
 from calib_jax._system.errors import printable
 
@@ -13,7 +14,7 @@ class Progress:
   time left are those of the steps that were counted, and are not shown before there are any.
   """
 
-  def __init__(self, label: str, num_steps: int, stream=None):
+  def __init__(self, label: str, num_steps: int, stream: TextIO | None = None):
     """Prepares a line that starts with ``label``; ``stream`` defaults to standard error."""
     self.label, self.num_steps, self.stream = printable(label), num_steps, stream or sys.stderr
     self.live = self.stream.isatty()

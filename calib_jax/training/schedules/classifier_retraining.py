@@ -1,5 +1,7 @@
 """Classifier retraining on class-balanced batches (cRT; Kang et al. 2020, Section 4.1), for long-tailed data."""
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from calib_jax._checks.registry import register
@@ -7,7 +9,7 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, head_stage, joint
 
 
 @register(SCHEDULES)
-def classifier_retraining(config: ConfigDict, examples: list, seeds: list[int], *, stage2_epochs: int = 40,
+def classifier_retraining(config: ConfigDict, examples: list[Any], seeds: list[int], *, stage2_epochs: int = 40,
                           stage2_batch_size: int = 0, cache_features: bool = False) -> list[Stage]:
   """Trains jointly, and then trains a new head for ``stage2_epochs`` on frozen features.
 

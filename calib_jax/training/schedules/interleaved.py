@@ -1,5 +1,7 @@
 """Interleaved training applies the secondary loss to held-out examples (Karandikar et al. 2021, Appendix B)."""
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from calib_jax import _checks as checks
@@ -11,7 +13,7 @@ from calib_jax.training.engine.stages import SCHEDULES, Phase, Stage, main_stage
 
 
 @register(SCHEDULES)
-def interleaved(config: ConfigDict, examples: list, seeds: list[int], *, secondary_rate: float = 1.0,
+def interleaved(config: ConfigDict, examples: list[Any], seeds: list[int], *, secondary_rate: float = 1.0,
                 freeze_batch_stats: bool = False) -> list[Stage]:
   """Each epoch takes primary steps on most of the training split, then secondary steps on the rest of it.
 

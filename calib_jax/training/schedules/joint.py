@@ -1,5 +1,7 @@
 """Joint training is one stage of one phase."""
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from calib_jax._checks.registry import register
@@ -7,7 +9,7 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main
 
 
 @register(SCHEDULES)
-def joint(config: ConfigDict, examples: list, seeds: list[int]) -> list[Stage]:
+def joint(config: ConfigDict, examples: list[Any], seeds: list[int]) -> list[Stage]:
   """Minimises the primary plus ``loss.weight`` times the secondary loss in every step (Karandikar et al. 2021, 5.1)."""
   del seeds
   return [main_stage(config, [joint_phase(config, examples)])]

@@ -13,7 +13,7 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main
 
 
 @register(SCHEDULES)
-def layer_peeled(config: ConfigDict, examples: list, seeds: list[int], *, peeling_exponent: float = 1.0,
+def layer_peeled(config: ConfigDict, examples: list[Any], seeds: list[int], *, peeling_exponent: float = 1.0,
                  freeze_batch_stats: bool = True) -> list[Stage]:
   """Trains jointly, and freezes group i of L, counted from the head down, after the fraction (i/L)^γ of the training.
 

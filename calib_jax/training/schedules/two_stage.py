@@ -12,7 +12,7 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, head_stage, joint
 
 
 @register(SCHEDULES)
-def two_stage(config: ConfigDict, examples: list, seeds: list[int], *, stage2_epochs: int = 40,
+def two_stage(config: ConfigDict, examples: list[Any], seeds: list[int], *, stage2_epochs: int = 40,
               stage2_batch_size: int = 0, cache_features: bool = False, augment: bool = False,
               backbone_in_training_mode: bool = False, workdir: str = "", weights: str = "") -> list[Stage]:
   """Trains jointly with a linear head, and then trains ``config.head`` alone for ``stage2_epochs``.

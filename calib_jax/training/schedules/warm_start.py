@@ -1,6 +1,7 @@
 """A warm start trains from the weights of another run or of a file."""
 
 import functools
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -11,7 +12,7 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main
 
 
 @register(SCHEDULES)
-def warm_start(config: ConfigDict, examples: list, seeds: list[int], *, workdir: str = "", weights: str = ""
+def warm_start(config: ConfigDict, examples: list[Any], seeds: list[int], *, workdir: str = "", weights: str = ""
                ) -> list[Stage]:
   """Trains jointly from the weights of a finished run, ``workdir``, or of a .safetensors file, ``weights``.
 
