@@ -25,6 +25,7 @@ from calib_jax._checks.shapes import (
   same_shape,
 )
 from calib_jax._checks.values import (
+  are_right_on_host,
   check_values,
   class_values,
   label_values,
@@ -35,8 +36,8 @@ from calib_jax._checks.values import (
 )
 from calib_jax._checks.weights import counts, weights_and_where
 
-__all__ = ["aligned", "array", "batch", "check_values", "choice", "class_values", "classified", "counts",
-           "example_values", "examples", "floating", "gathered", "is_readable", "is_traced", "label_values", "layer",
-           "mapped_axis", "mask", "masked_class", "number", "one_value_each", "options", "out_of_range",
+__all__ = ["aligned", "are_right_on_host", "array", "batch", "check_values", "choice", "class_values", "classified",
+           "counts", "example_values", "examples", "floating", "gathered", "is_readable", "is_traced", "label_values",
+           "layer", "mapped_axis", "mask", "masked_class", "number", "one_value_each", "options", "out_of_range",
            "outputs_and_labels", "over_classes", "pair_values", "paired", "rank", "same_shape", "something_counts",
            "suggestion", "warn_of_probs", "weights_and_where"]

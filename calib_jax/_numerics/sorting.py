@@ -81,6 +81,11 @@ def _bits(x: Array) -> Array:
   return jax.lax.bitcast_convert_type(x, jnp.int32 if x.dtype.itemsize == 4 else jnp.int64)
 
 
+def sorted_shares(x: Array) -> Array:
+  """``x`` ``[N]``, of which nothing is below 0 or NaN, in ascending order: the bits of such floats are in theirs."""
+  return jax.lax.bitcast_convert_type(jnp.sort(_bits(x)), x.dtype)
+
+
 def exact_sum(a: Array, b: Array) -> tuple[Array, Array]:
   """``a + b`` as it is rounded, and the rounding error, which is a float too (Knuth's TwoSum)."""
   total = a + b

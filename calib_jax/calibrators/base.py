@@ -211,6 +211,9 @@ def _checked(logits, labels, where, weights) -> tuple:
   What it does to arrays is left to ``_flat``, which is compiled with the fit: each step takes longer to dispatch one by
   one than a small fit takes to run.
   """
+  if where is None and weights is None and checks.are_right_on_host(logits, labels):
+    # Labels of any width are one program.
+    return logits, np.asarray(labels).astype(np.int32, copy=False), np.ones(labels.shape, bool), None
   passed, logits = (logits, labels), checks.floating(logits, "logits")
   weights, where = checks.weights_and_where(weights, where, labels)
   logits, labels = checks.outputs_and_labels(logits, labels)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from calib_jax.calibrators.base import Calibrator, register
-from calib_jax.calibrators.one_vs_rest import by_column, interpolated, on_host
+from calib_jax.calibrators.one_vs_rest import by_column, distinct, interpolated, on_host
 
 
 @register
@@ -43,9 +43,8 @@ def _corners(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndar
     return np.array([0, 1], x.dtype), np.array([0, 1], x.dtype)
   from scipy import optimize  # Imported here, because the import takes 0.4 s and only isotonic regression needs it.
 
-  values, group = np.unique(x.astype(np.float64), return_inverse=True)
-  masses = np.bincount(group, weights)
-  fitted = optimize.isotonic_regression(np.bincount(group, weights * y) / masses, weights=masses).x
+  values, masses, events = distinct(x.astype(np.float64), y, weights)
+  fitted = optimize.isotonic_regression(events / masses, weights=masses).x
   starts = np.flatnonzero(np.diff(fitted, prepend=-1))
   ends = np.append(starts[1:], len(fitted)) - 1
   means = np.add.reduceat(masses * values, starts) / np.add.reduceat(masses, starts)

@@ -145,18 +145,27 @@ def _beta_features(odds: Array) -> Array:
 
 
 def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
-  free = jnp.array([[1, 1], [0, 1], [1, 0], [0, 0]], odds.dtype)
+  faces = jnp.array([[1, 1], [0, 1], [1, 0], [0, 0]], odds.dtype)  # Which coefficients are free; of others, 0.
 
   def class_fit(x, y, weights):
     features = _beta_features(x)
-    # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
-    coefficients, left, iterations = jax.lax.map(lambda face: _logistic(features * face[None, :], y, weights), free)
     rows = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
-    values = jax.lax.map(lambda at: nll(rows, y, weights, at), coefficients)
-    allowed = jnp.all(coefficients[:, :2] >= 0, axis=1)
-    best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
-    gain = _gain_of_rising(features, y, weights, coefficients[best])
-    return coefficients[best], jnp.maximum(left[best], gain), iterations[best]
+
+    def fit(face):
+      return _logistic(features * face[None, :], y, weights)
+
+    def best_of(unbound):
+      # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
+      fits = jax.tree.map(lambda x, others: jnp.concatenate([x[None], others]), unbound, jax.lax.map(fit, faces[1:]))
+      values = jax.lax.map(lambda at: nll(rows, y, weights, at), fits[0])
+      best = jnp.argmin(jnp.where(jnp.all(fits[0][:, :2] >= 0, axis=1), values, jnp.inf))
+      return jax.tree.map(lambda x: x[best], fits)
+
+    unbound = fit(faces[0])
+    # Where the optimum is at infinity, all of the NLL is left to gain, and a fit on the bounds may end at less.
+    is_best = jnp.all(unbound[0][:2] >= 0) & (unbound[1] <= 1e-3 * nll(rows, y, weights, unbound[0]))
+    at, left, iterations = jax.lax.cond(is_best, lambda fits: fits, best_of, unbound)
+    return at, jnp.maximum(left, _gain_of_rising(features, y, weights, at)), iterations
 
   coefficients, left, iterations = _by_column(class_fit, odds, happened, weights, mirror=((1, 0, 2), (1, 1, -1)))
   return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)

@@ -16,6 +16,7 @@ from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import log_one_minus, log_softmax, masked_as, predicted
+from calib_jax._numerics.sorting import sorted_shares
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, refuse_traced, register
 
 Array = jax.Array
@@ -59,8 +60,16 @@ def by_column(function: Callable[..., Any], p: Array, happened: Array, weights: 
   columns = zip(*map(np.asarray, (p, happened, weights)), strict=True)
   of_columns = list(zip(*(function(*(x[column[2] > 0] for x in column)) for column in columns), strict=True))
   longest = [max(map(len, columns)) for columns in of_columns]
-  return [jnp.asarray(np.stack([np.pad(x, (0, size - len(x)), mode="edge") for x in columns]))
+  return [jnp.asarray(np.stack([np.append(x, np.full(size - len(x), x[-1])) for x in columns]))
           for size, columns in zip(longest, of_columns, strict=True)]
+
+
+def distinct(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """The distinct values of ``x`` in ascending order; and the sums of the weights, and of those of events, for each."""
+  order = np.argsort(x, kind="stable")
+  ordered, weights = x[order], weights[order].astype(np.float64)
+  starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+  return ordered[starts], np.add.reduceat(weights, starts), np.add.reduceat(weights * y[order], starts)
 
 
 def interpolated(params: dict[str, Any], p: Array) -> Array:
@@ -92,9 +101,8 @@ def _isotonic_corners(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tupl
     return np.array([0, 1], x.dtype), np.array([0, 1], x.dtype)
   from scipy import optimize  # Imported here, because the import takes 0.4 s and only isotonic regression needs it.
 
-  values, group = np.unique(x, return_inverse=True)
-  counts = np.bincount(group, weights)
-  fitted = optimize.isotonic_regression(np.bincount(group, weights * y) / counts, weights=counts)
+  values, masses, events = distinct(x, y, weights)
+  fitted = optimize.isotonic_regression(events / masses, weights=masses)
   ends = np.unique([fitted.blocks[:-1], fitted.blocks[1:] - 1])
   return values[ends], fitted.x[ends].astype(x.dtype)
 
@@ -158,7 +166,7 @@ def _solve_histogram(p: Array, happened: Array, weights: Array, *, num_bins: int
 def _equal_mass_edges(x: Array, weights: Array, num_bins: int) -> Array:
   """The edges of bins of equally many examples, where an integer weight is so many examples in its row's place."""
   if weights.dtype == bool:
-    return bins.equal_mass_edges(jnp.sort(x), jnp.sum(weights, dtype=jnp.int32), num_bins)
+    return bins.equal_mass_edges(sorted_shares(x), jnp.sum(weights, dtype=jnp.int32), num_bins)
   order = jnp.argsort(x)
   ranks = jnp.cumsum(weights[order])  # The examples up to each row, so that a row holds the ranks below its own number.
   start = bins.equal_mass_starts(ranks[-1].astype(jnp.int32), num_bins)[1:-1].astype(x.dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics.groups import stratified_folds
 from calib_jax.calibrators.base import Calibrator, refuse_weights, register
-from calib_jax.calibrators.one_vs_rest import by_column, on_host
+from calib_jax.calibrators.one_vs_rest import by_column, distinct, on_host
 
 Array = jax.Array
 
@@ -91,9 +91,7 @@ def _steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray, one_more: Callable
   """The probabilities seen, and p0 and p1 before the first, between them, and after the last."""
   if not x.size:
     return np.zeros(1, x.dtype), np.zeros(2, x.dtype), np.ones(2, x.dtype)
-  values, group = np.unique(x, return_inverse=True)
-  masses = np.bincount(group, weights, len(values))
-  happened = np.bincount(group, weights * y, len(values))
+  values, masses, happened = distinct(x, y, weights)
   p1 = np.append(one_more(masses.tobytes(), happened.tobytes()), 1)
   # Reversed, and with the labels exchanged, what a 0 does is what a 1 does.
   p0 = np.append(0, 1 - one_more(masses[::-1].tobytes(), (masses - happened)[::-1].tobytes())[::-1])
