@@ -29,13 +29,28 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
   return fold[unit]
 
 
-def standard_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
+def effective_number(groups: np.ndarray | None, weights: np.ndarray) -> float:
+  """(Σ w)² / Σ w² of the weights of examples, or of the sums of those of a group: as many equal ones say as much.
+
+  >>> effective_number(None, np.array([1.0, 1.0, 2.0])).round(2), effective_number(np.array([4, 4, 5]), np.ones(3))
+  (np.float64(2.67), np.float64(1.8))
+  """
+  if groups is not None:
+    weights = np.bincount(np.unique(groups, return_inverse=True)[1], weights)
+  return weights.sum() ** 2 / np.sum(weights**2)
+
+
+def standard_error(values: np.ndarray, groups: np.ndarray | None = None, weights: np.ndarray | None = None) -> float:
   """The standard error of the mean of ``[N]`` values; a group's count as one sum, and one group says nothing of it.
+
+  With ``weights`` ``[N]`` it is that of the weighted mean, whose values are drawn with their weights.
 
   >>> standard_error(np.array([0., 1.]), np.array([4, 4])), standard_error(np.array([0., 1.]), np.array([4, 5]))
   (inf, 0.5)
   """
-  deviation = values - values.mean()
+  deviation = values - np.average(values, weights=weights)
+  if weights is not None:
+    deviation = deviation * (weights / weights.mean())
   if groups is not None:
     deviation = np.bincount(np.unique(groups, return_inverse=True)[1], deviation)
     if len(deviation) == 1:

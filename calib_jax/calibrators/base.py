@@ -234,10 +234,14 @@ def _flat(logits, labels, where, weights) -> tuple[Array, Array, Array]:
           checks.counts(weights, where & ~is_certain, logits.dtype))
 
 
+class NoWeights(ValueError):
+  """A fit that takes no weights was given some."""
+
+
 def refuse_weights(weights: Array, name: str, why: str) -> None:
-  """Raises a ValueError if ``weights``, as ``fit_batch`` returns them, were given."""
+  """Raises NoWeights if ``weights``, as ``fit_batch`` returns them, were given."""
   if weights.dtype != bool:
-    raise ValueError(f"{name} takes no weights: {why}.")
+    raise NoWeights(f"{name} takes no weights: {why}.")
 
 
 def refuse_traced(name: str, *arrays: Any) -> None:

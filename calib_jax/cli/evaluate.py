@@ -20,6 +20,7 @@ from calib_jax.cli import asked, inputs, shared
 from calib_jax.predictions import cross_validation, ensembles
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, calibrated
+from calib_jax.predictions.predictions import differing
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one.
@@ -44,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
                       help="the array whose equal values mark examples that belong together")
   parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="the arrays whose values divide the test "
                       "examples into subgroups, such as tasks, which are reported one by one")
+  parser.add_argument("--weights", metavar="KEY", default="", help="the array of the weights of the examples, numbers "
+                      "of at least 0 of which only the ratios matter; --fit and every --test must have it")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                       "multilabel files scores and labels are [N, L], and each label is a binary problem")
   asked.add_options(parser)
@@ -84,6 +87,10 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     other = inputs.model(path, test_set, labelled, cautions.append, **shared.reading(options))
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
   inputs.check_models(models, test_set, compared)
+  for name in compared if options.weights else ():
+    if differing([part.labels for part in models[name].sets[test_set]], [sets[test_set].labels]):
+      raise UserError(f"{name} has other examples than {test_set}, so that their weights are not known: leave it out "
+                      "of --compare.")
   return shared.Inputs(models, fitted, dict.fromkeys(cautions), asked=asked.asked(
     options, sets[test_set], _chosen_on(options, fit, sets, labelled, fitted, out_of_fold), shared.note))
 
@@ -118,7 +125,8 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   cautions: list[str] = []
 
   def read(paths, by=()):
-    parts = [evaluation.load(path, groups=options.groups, by=by, **shared.reading(options)) for path in paths]
+    parts = [evaluation.load(path, groups=options.groups, by=by, weights=options.weights, **shared.reading(options))
+             for path in paths]
     for path, part in zip(paths, parts, strict=True):
       if not ensembles.are_of_the_same(part, parts[0]):
         raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order: their labels or their "
@@ -142,7 +150,7 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
 def _read(path: str, name: str, options: argparse.Namespace, by: Sequence[str] = ()
           ) -> dict[str, evaluation.Predictions]:
   """Returns the predictions of a file under a name, and those of each label of a multi-label file beside them."""
-  reading = {"groups": options.groups, "by": by, **shared.reading(options)}
+  reading = {"groups": options.groups, "by": by, "weights": options.weights, **shared.reading(options)}
   if options.task == "multilabel":
     del reading["ignore_label"]
     pooled, *labels = evaluation.load_labels(path, **reading).items()
@@ -177,6 +185,9 @@ def _check(options: argparse.Namespace) -> None:
     raise UserError(f"--fit must be one file, or with --ensemble one of each member: got {len(options.fit)}.")
   shared.check_range("folds", options.folds, 2)
   asked.check(options)
+  if options.weights and (options.ood or options.risk or options.sets or options.costs):
+    raise UserError("--weights go without --ood, --risk, --cut, --sets and --costs, which count examples: leave them "
+                    "out.")
 
 
 def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluation.Predictions],

@@ -20,6 +20,7 @@ from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import Fitted, Model
+from calib_jax.predictions.predictions import Predictions
 from calib_jax.reports import formats
 from calib_jax.run import outputs
 from calib_jax.verdict.uses import FAILS
@@ -85,7 +86,8 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
       raise UserError("--save_probs writes into the directory of --out: say which.")
     with progress.shown(note) if sys.stderr.isatty() else contextlib.nullcontext():
       inputs = read(options)
-      _check_columns(options.columns.split(","), inputs.models)
+      _check_columns(options.columns.split(","), [
+        part for model in inputs.models.values() for parts in model.sets.values() for part in parts])
       largest = max(len(parts[0].labels) for model in inputs.models.values() for parts in model.sets.values())
       results = evaluation.judge(
         inputs.models, num_bins=options.num_bins, columns=options.columns.split(","), asked=inputs.asked,
@@ -97,12 +99,13 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
   return answered(judged, options.out)
 
 
-def _check_columns(names: Collection[str], models: Mapping[str, Model]) -> None:
-  """Raises a UserError for columns of classes where the predictions are records."""
-  of_classes = [name for name, (column, _) in zip(names, numbers_of(names), strict=True)
-                if isinstance(column.compute, ClasswiseError)]
-  if of_classes and any(part.records for model in models.values() for parts in model.sets.values() for part in parts):
-    raise UserError(f"records have no {of_classes[0]}, because they have no classes: leave it out of --columns.")
+def _check_columns(names: Collection[str], every_part: Collection[Predictions]) -> None:
+  """Raises a UserError for columns of classes where predictions are records, and of counts where they have weights."""
+  for name, (column, _) in zip(names, numbers_of(names), strict=True):
+    if isinstance(column.compute, ClasswiseError) and any(part.records for part in every_part):
+      raise UserError(f"records have no {name}, because they have no classes: leave it out of --columns.")
+    if not column.weighted and any(part.weights is not None for part in every_part):
+      raise UserError(f"{name} counts examples, so that weights have none: leave it out of --columns.")
 
 
 def answered(action: Callable[[], int | None], out: str | None) -> int:

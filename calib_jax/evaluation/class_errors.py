@@ -29,13 +29,16 @@ class ClassSums(NamedTuple):
   """Sums over the examples of one model."""
 
   # float32 ``[blocks, K, B]``, the sum of the probabilities minus the number of labels in each bin of each class, over
-  # the examples of a block, times the number of blocks / N.
+  # the examples of a block, times the number of blocks / N. With weights these are sums of weights, and N is theirs.
   gaps: np.ndarray
   redrawn: np.ndarray  # float32 ``[R]``, the classwise errors for labels redrawn from the probabilities.
 
 
 class Summing:
-  """Sums the gaps of every bin of every class, of bins of equal width and of equal mass, some rows at a time."""
+  """Sums the gaps of every bin of every class, of bins of equal width and of equal mass, some rows at a time.
+
+  Of examples with weights they are those of bins of equal width alone.
+  """
 
   def __init__(self, source: Calibrated, num_bins: int, num_redraws: int):
     """Reads the probabilities for the edges of the equal-mass bins, in which equal probabilities share a bin."""
@@ -46,20 +49,24 @@ class Summing:
     self.num_blocks = min(BLOCKS, num_groups)
     self.shape = part.logits.shape[1], num_bins
     num_cells = part.logits.shape[1] * num_bins
-    self.edges = jnp.asarray(_equal_mass_edges(source, num_bins))
+    self.weights = None if part.weights is None else part.weights / part.weights.mean()
+    self.edges = jnp.asarray(_equal_mass_edges(source, num_bins) if part.weights is None else
+                             np.empty((0, self.shape[0]), np.float32))
     if self.group is not None:
       rho = _dependence(source, draws.members(part.groups, len(part.labels)))
       self.share, self.choices = rho**0.5, np.random.default_rng(1)
       self.of_groups = self.choices.uniform(size=(num_groups, num_redraws)).astype(np.float32)
     self.drawn = compilation.sized(_drawn, part.logits.size)
     self.cells = compilation.sized(_cells, part.logits.size, static_argnums=2)
-    self.gaps = {name: np.zeros(self.num_blocks * num_cells) for name in ("equal_width", "equal_mass")}
+    self.gaps = {name: np.zeros(self.num_blocks * num_cells)
+                 for name in ("equal_width", *(("equal_mass",) if part.weights is None else ()))}
     self.observed = {name: np.zeros(num_cells) for name in self.gaps}
-    self.redrawn = {name: np.zeros((num_redraws, num_cells), np.int32) for name in self.gaps}
+    dtype = np.int32 if part.weights is None else np.float64
+    self.redrawn = {name: np.zeros((num_redraws, num_cells), dtype) for name in self.gaps}
 
   def add(self, rows: slice, first: int, probs: np.ndarray, labels: np.ndarray) -> None:
     """Adds the examples at the positions ``rows``, but for the ``first`` of them, which were added before."""
-    uniform = np.zeros((len(labels), len(self.redrawn["equal_mass"])), np.float32)
+    uniform = np.zeros((len(labels), len(self.redrawn["equal_width"])), np.float32)
     # The same for any size of chunks, and for all seeds of an example, so that they depend on each other fully.
     uniform[first:] = self.rng.uniform(size=uniform[first:].shape)
     if self.group is not None:
@@ -67,16 +74,21 @@ class Summing:
       uniform[first:] = np.where(is_shared, self.of_groups[self.group[rows][first:]], uniform[first:])
     drawn = np.asarray(self.drawn(probs, uniform))[first:].T
     cells = {name: np.asarray(x)[first:] for name, x in self.cells(probs, self.edges, self.shape[1]).items()}
-    probs, labels, block = probs[first:].ravel(), labels[first:], self.block[rows][first:]
+    probs, labels, block, weights = probs[first:].ravel(), labels[first:], self.block[rows][first:], None
+    if self.weights is not None:
+      weights = self.weights[rows][first:]
+      probs = probs * np.repeat(weights, self.shape[0])
     row, num_cells = np.arange(len(labels)), self.shape[0] * self.shape[1]
     first_cells, drawn = num_cells * np.arange(len(drawn))[:, None], row * self.shape[0] + drawn
-    for name, cell in cells.items():
-      gaps, true = self.gaps[name], cell[row, labels]
+    for name, gaps in self.gaps.items():
+      cell = cells[name]
+      true = cell[row, labels]
       gaps += np.bincount((block[:, None] * num_cells + cell).ravel(), probs, len(gaps))
-      gaps -= np.bincount(block * num_cells + true, minlength=len(gaps))
-      self.observed[name] += np.bincount(true, minlength=num_cells)
+      gaps -= np.bincount(block * num_cells + true, weights, len(gaps))
+      self.observed[name] += np.bincount(true, weights, num_cells)
       # One call for all redraws: each of them adds few labels.
-      np.add.at(self.redrawn[name].reshape(-1), (cell.take(drawn) + first_cells).reshape(-1), np.int32(1))
+      np.add.at(self.redrawn[name].reshape(-1), (cell.take(drawn) + first_cells).reshape(-1),
+                np.int32(1) if weights is None else np.tile(weights, len(drawn)))
 
   def sums(self) -> dict[str, ClassSums]:
     """Returns the sums by the kind of the bins."""

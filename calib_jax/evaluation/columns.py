@@ -71,6 +71,8 @@ class Column:
     lower_is_better: whether a lower value is better; None if neither is.
     least: the least value that it can have.
     most: the largest value that it can have; None for log K.
+    weighted: whether it is computed of examples with weights. Those that depend on the number of examples of a bin or
+      a rank are not, because only the ratios of weights matter.
   """
 
   name: str
@@ -84,6 +86,7 @@ class Column:
   lower_is_better: bool | None = True
   least: float = 0.0
   most: float | None = 1.0
+  weighted: bool = True
 
   @property
   def scale(self) -> float:
@@ -125,9 +128,10 @@ def within_chance(error: Estimate, _: Interval, resampled: Resampled) -> tuple[f
 
 
 def _binned(name: str, heading: str, *, compare: bool = False, as_column: str = "", **options) -> Column:
+  """A calibration error in bins."""
   function = functools.partial(resampled_errors.calibration_error, **options)
   return Column(name, heading, "%", Error(function, as_column=as_column), compare,
-                bias_model(metrics.calibration_error, **options), BINS)
+                bias_model(metrics.calibration_error, **options), BINS, weighted=not as_column)
 
 
 COLUMNS: dict[str, Column] = {column.name: column for column in (
@@ -135,8 +139,9 @@ COLUMNS: dict[str, Column] = {column.name: column for column in (
          lower_is_better=False),
   Column("nll", "NLL", "", Mean(lambda values: values.nll), True, None, SCORES, most=np.inf),
   Column("nll_calibration", "calibration part of the NLL", "", LossPart(0), False, None, PARTS, least=-np.inf,
-         most=np.inf),
-  Column("nll_refinement", "refinement part of the NLL", "", LossPart(1), False, None, PARTS, most=np.inf),
+         most=np.inf, weighted=False),
+  Column("nll_refinement", "refinement part of the NLL", "", LossPart(1), False, None, PARTS, most=np.inf,
+         weighted=False),
   Column("brier", "Brier", "", Mean(lambda values: values.brier), True, None, SCORES, most=2.0),
   Column("entropy", "mean entropy", "", Mean(lambda values: values.entropy), True, None, SCORES,
          lower_is_better=None, most=None),
@@ -149,27 +154,28 @@ COLUMNS: dict[str, Column] = {column.name: column for column in (
   Column("ks", "KS %", "%", Error(resampled_errors.ks), False, bias_model(metrics.ks_calibration_error), OTHERS,
          at_least_those_of_the_mean),
   Column("sweep", "sweep %", "%", Error(resampled_errors.sweep, slow=True), False,
-         bias_model(metrics.sweep_calibration_error), OTHERS),
+         bias_model(metrics.sweep_calibration_error), OTHERS, weighted=False),
   Column("smooth", "smooth ECE %", "%", Error(resampled_errors.smooth, slow=True), False,
          bias_model(metrics.smooth_calibration_error), OTHERS),
   Column("classwise", "classwise ECE %, equal width", "%", ClasswiseError("equal_width"), False, NORM_2, OTHERS,
          within_chance),
   Column("classwise_equal_mass", "classwise ECE %, equal mass", "%", ClasswiseError("equal_mass"), False, NORM_2,
-         OTHERS, within_chance),
-  Column("aurc", "AURC %", "%", RiskCoverage("area"), True, None, SCORES),
-  Column("excess_aurc", "E-AURC %", "%", RiskCoverage("excess"), True, None, SCORES),
+         OTHERS, within_chance, weighted=False),
+  Column("aurc", "AURC %", "%", RiskCoverage("area"), True, None, SCORES, weighted=False),
+  Column("excess_aurc", "E-AURC %", "%", RiskCoverage("excess"), True, None, SCORES, weighted=False),
   Column("coverage_at_1", "coverage % at 1% risk", "%", RiskCoverage("coverage", 0.01), True, None, SCORES,
-         lower_is_better=False),
+         lower_is_better=False, weighted=False),
   Column("coverage_at_5", "coverage % at 5% risk", "%", RiskCoverage("coverage", 0.05), True, None, SCORES,
-         lower_is_better=False),
+         lower_is_better=False, weighted=False),
 )}
 # What stands beside a calibration error as computed, each in a column of its own that is called NAME_floor and so on.
 BESIDE_ERRORS = ("floor", "p", "debiased")
 
 
-def computed_by(kind: type) -> dict[str, Column]:
-  """Returns the columns that are computed in one way, such as ``Mean``."""
-  return {name: column for name, column in COLUMNS.items() if isinstance(column.compute, kind)}
+def computed_by(kind: type, weights: np.ndarray | None = None) -> dict[str, Column]:
+  """Returns the columns that are computed in one way, such as ``Mean``, of examples with ``weights`` or without."""
+  return {name: column for name, column in COLUMNS.items()
+          if isinstance(column.compute, kind) and (weights is None or column.weighted)}
 
 
 def numbers_of(names: Iterable[str]) -> list[tuple[Column, str]]:

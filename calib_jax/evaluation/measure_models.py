@@ -69,7 +69,7 @@ def _check_numbers(parts: Sequence[Calibrated]) -> None:
 
 
 def _with_groups(models: Mapping[str, Model]) -> dict[str, Model]:
-  """Gives the groups and subgroups of the first model's examples to the same ones of others, read without them."""
+  """Gives groups, weights and subgroups of the first model's examples to the same ones of others, read without them."""
   first = next(iter(models.values()))
 
   def grouped(name, part):
@@ -77,6 +77,7 @@ def _with_groups(models: Mapping[str, Model]) -> dict[str, Model]:
     if not np.array_equal(part.labels, same.labels):
       return part
     return part._replace(groups=same.groups if part.groups is None else part.groups,
+                         weights=same.weights if part.weights is None else part.weights,
                          subgroups=part.subgroups or same.subgroups)
 
   return {model_name: dataclasses.replace(model, sets={
@@ -101,15 +102,16 @@ def _evaluated(by_model: Mapping[str, Sequence[Predictions]], name: str, rows: M
   part = next(iter(by_model.values()))[0]
   num_groups = None if part.groups is None else len(np.unique(part.groups))
   num_classes = 0 if part.records else part.logits.shape[1]
-  evaluated = EvaluatedSet(len(part.labels), num_classes, max(map(len, by_model.values())), part.kind,
-                           num_groups)
+  evaluated = EvaluatedSet(len(part.labels), num_classes, max(map(len, by_model.values())), part.kind, num_groups,
+                           num_effective=next((float(values.num_units) for values in rows.values()
+                                               if values.weights is not None), None))
   estimates, differences = {}, {}
   progress.at(f"computing the intervals of {name}")
   for alike in _of_the_same_examples(rows):
     measured = measure(alike, **options)
     estimates |= measured[0]
     differences |= measured[1]
-  excess = {row: over_seeds(values.excess(), (values.confidence - values.correct).mean(axis=0)).within(-1, 1)
+  excess = {row: over_seeds(values.excess(), values.mean(values.confidence - values.correct)).within(-1, 1)
             for row, values in rows.items()}
   return dataclasses.replace(evaluated, differences=differences, rows={
     row: Row(estimates[row], excess[row], values) for row, values in rows.items()})

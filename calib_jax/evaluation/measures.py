@@ -93,9 +93,11 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
   *values, labels = (np.stack(x, axis=1) for x in zip(*columns, strict=True))
   predicted, num_options = (None, None) if are_records else values[5:]
   by_binning = {binning: [of_seed[binning] for of_seed in sums] for binning in sums[0]}
-  removed = loss_parts.removed(parts) if not computed_by(LossPart).keys().isdisjoint(metrics_on_request) else None
   first = Calibrated.of(parts[0]).part
-  return Values(*values[:5], predicted, by_binning, first.groups, labels, num_options, removed, first.subgroups)
+  asked = not computed_by(LossPart, first.weights).keys().isdisjoint(metrics_on_request)
+  removed = loss_parts.removed(parts) if asked else None
+  return Values(*values[:5], predicted, by_binning, first.groups, labels, num_options, removed, first.subgroups,
+                first.weights)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
@@ -126,7 +128,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     differences[row, other] = {
       name: _of_differences(column, over_seeds(changes[name], *(tables[x][name].per_seed for x in (row, other))),
                             rows[row])
-      for name, column in COLUMNS.items() if column.compare}
+      for name, column in COLUMNS.items() if column.compare and name in changes}
   return {row: {name: _of_population(column, table[name], rows[row]) for name, column in COLUMNS.items()
                 if name in table} for row, table in tables.items()}, differences
 
@@ -152,16 +154,19 @@ def _of_differences(column: Column, interval: Interval, values: Values) -> Inter
 
 def _ordered(rows: Mapping[Hashable, Values], num_bins: int, block: np.ndarray | None) -> Ordered:
   """The examples of each seed of each row in order, or in cells for resamples of blocks."""
+  weights = resampled_errors.units(next(iter(rows.values())).weights)
   if block is None:
-    return {row: [resampled_errors.Ordered(x, num_bins) for x in values.confidence.T] for row, values in rows.items()}
-  return {row: [resampled_errors.Cells(*x, block, num_bins, resamples.CELLS)
+    return {row: [resampled_errors.Ordered(x, num_bins, weights) for x in values.confidence.T]
+            for row, values in rows.items()}
+  return {row: [resampled_errors.Cells(*x, block, num_bins, resamples.CELLS, weights)
                 for x in zip(values.confidence.T, values.correct.T, strict=True)] for row, values in rows.items()}
 
 
 def _errors(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray | None, key: jax.Array,
             num_resamples: int) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
   """Estimates the calibration errors of each row, and those differences of every two rows that are compared."""
-  columns, classwise = computed_by(Error), computed_by(ClasswiseError)  # Records have no classes.
+  weights = next(iter(rows.values())).weights
+  columns, classwise = (computed_by(kind, weights) for kind in (Error, ClasswiseError))  # Records have no classes.
   # Those of the most resamples come first.
   errors = {name: (column.compute.function, num_resamples // (FEWER if is_slow else 1)) for is_slow in (False, True)
             for name, column in columns.items()
@@ -214,14 +219,15 @@ def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray 
 
   All rows have the same resamples.
   """
-  pairs, means, curves = _pairs(rows), computed_by(Mean), computed_by(RiskCoverage)
+  pairs, weights = _pairs(rows), next(iter(rows.values())).weights
+  means, curves = computed_by(Mean, weights), computed_by(RiskCoverage, weights)
   risks = tuple(sorted({column.compute.risk for column in curves.values() if column.compute.number == "coverage"}))
   numbers = [("area", 0.0), ("excess", 0.0), *(("coverage", risk) for risk in risks)]  # As ``risk_coverage`` has them.
   places_of_curves = [numbers.index(column.compute) for column in curves.values()]
   seeds = [(values, s) for values in rows.values() for s in range(values.confidence.shape[1])]
   ordered = [x for row in rows for x in ordered[row]]
   summands = resamples.summed(block, (column.compute.of(values)[:, s] for values, s in seeds
-                                      for column in means.values()))
+                                      for column in means.values()), weights)
   places = np.cumsum([values.confidence.shape[1] for values in rows.values()])
 
   def every_number(counts, steps):
@@ -229,8 +235,10 @@ def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray 
     # For so few rows, the threads of a matrix product wait for each other longer than they work.
     sums = np.einsum("rn,mn->rm", counts.astype(np.float64), summands)
     averages = (sums[:, :-1] / sums[:, -1:]).reshape(len(counts), len(seeds), len(means))
-    areas = [resampled_errors.risk_coverage(*x, risks)[:, places_of_curves] for x in steps]
-    by_seed = np.concatenate([averages, np.stack(areas, axis=1)], axis=2)
+    by_seed = averages
+    if curves:
+      areas = [resampled_errors.risk_coverage(*x, risks)[:, places_of_curves] for x in steps]
+      by_seed = np.concatenate([averages, np.stack(areas, axis=1)], axis=2)
     by_row = dict(zip(rows, map(resamples.mean_first, np.split(by_seed, places[:-1], axis=1)), strict=True))
     return np.concatenate([*by_row.values(), *(by_row[a][:, :1] - by_row[b][:, :1] for a, b in pairs)], axis=1)
 
@@ -245,7 +253,7 @@ def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray 
     approximate, *ends = resamples.percentile(of_resamples, summands.shape[1], key=key, num_resamples=num_resamples,
                                               size=resamples.CELLS)
     every = np.ones((1, len(block)), np.int32)
-    value = every_number(np.ones((1, summands.shape[1])), (
+    value = every_number(np.ones((1, summands.shape[1])), (  # Generators, which nothing reads without curves.
       x.exact.steps(every, values.correct[:, s]) for x, (values, s) in zip(ordered, seeds, strict=True)))[0]
     ends = [value, *(end + value - approximate for end in ends)]
   ends_of_rows = places + np.arange(1, 1 + len(places))

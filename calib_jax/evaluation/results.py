@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 import calib_jax
-from calib_jax._numerics.groups import standard_error
+from calib_jax._numerics.groups import effective_number, standard_error
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.class_errors import ClassSums
 from calib_jax.intervals import draws
@@ -117,6 +117,7 @@ class Values:
       of records.
     removed: float32 ``[N, S, 3]``, what ``metrics.decomposition.of_examples`` returns of the NLL, or None.
     subgroups: the subgroups that are reported one by one, as ``Predictions`` has them, or None.
+    weights: float64 ``[N]`` above 0, of which only the ratios matter; None where all are equal.
   """
 
   confidence: np.ndarray
@@ -131,6 +132,18 @@ class Values:
   num_options: np.ndarray | None = None
   removed: np.ndarray | None = None
   subgroups: Mapping[str, Subgroups] | None = None
+  weights: np.ndarray | None = None
+
+  def mean(self, of: np.ndarray) -> np.ndarray:
+    """Returns the weighted mean over examples of an array ``[N, ...]``."""
+    return np.average(of, axis=0, weights=self.weights)
+
+  @property
+  def num_units(self) -> float:
+    """How many examples, or groups of them, there are; with weights their effective number."""
+    if self.weights is not None:
+      return effective_number(self.groups, self.weights)
+    return len(self.confidence) if self.groups is None else len(np.unique(self.groups))
 
   def dependence(self) -> float:
     """Returns how strongly the outcomes of a group depend on each other: ``intervals.draws.dependence``."""
@@ -147,10 +160,13 @@ class Values:
     """
     excess, chance = (self.confidence - self.correct).mean(axis=1), self.confidence.astype(np.float64)
     variance = (chance * (1 - chance)).mean(axis=1)  # Of an example: seeds may all be wrong of the same ones.
+    if self.weights is not None:
+      variance = variance * (self.weights / self.weights.mean()) ** 2
     rho, group = self.dependence(), np.arange(len(chance)) if self.groups is None else self.groups
     of_groups = np.bincount(np.unique(group, return_inverse=True)[1], np.sqrt(variance)) ** 2  # Where ρ is 1.
     of_calibrated = float(np.sqrt((1 - rho) * variance.sum() + rho * of_groups.sum())) / len(chance)
-    mean, margin = float(excess.mean()), 1.96 * max(standard_error(excess, self.groups), of_calibrated)
+    mean, margin = float(self.mean(excess)), 1.96 * max(
+      standard_error(excess, self.groups, self.weights), of_calibrated)
     return Interval(mean, mean - margin, mean + margin)
 
 
@@ -182,6 +198,8 @@ class EvaluatedSet:
     rows: the rows, those of the first model first; none of an out-of-distribution set.
     differences: the differences of metrics by name, of a row minus an earlier row, by the pair of rows. Pairs without
       the same examples have none.
+    num_effective: where examples have weights, how many equal ones, or groups of them, say as much
+      (``groups.effective_number``); else None.
   """
 
   num_examples: int
@@ -191,6 +209,12 @@ class EvaluatedSet:
   num_groups: int | None = None
   rows: Mapping[RowKey, Row] = dataclasses.field(default_factory=dict)
   differences: Mapping[tuple[RowKey, RowKey], Mapping[str, Interval]] = dataclasses.field(default_factory=dict)
+  num_effective: float | None = None
+
+  @property
+  def num_units(self) -> float:
+    """How many examples, or groups of them, intervals are over; with weights their effective number."""
+    return self.num_effective or self.num_groups or self.num_examples
 
 
 @dataclasses.dataclass(frozen=True)

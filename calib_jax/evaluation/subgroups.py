@@ -14,11 +14,12 @@ import jax
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from calib_jax._numerics.groups import effective_number
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import Interval, Values, over_seeds
 from calib_jax.intervals import draws, resamples
 from calib_jax.intervals.calibration_tests import holm, p_value_of
-from calib_jax.metrics.resampled_errors import Ordered
+from calib_jax.metrics.resampled_errors import Ordered, units
 from calib_jax.predictions.predictions import Subgroups
 
 FEWEST = 10  # Examples, or groups of them, of a subgroup that is compared with the others.
@@ -32,7 +33,8 @@ class Subgroup:
 
   Attributes:
     num_examples: the number of its examples.
-    num_units: the number of groups of dependent examples that it has a part of, or else of examples.
+    num_units: the number of groups of dependent examples that it has a part of, or else of examples; with weights
+      their effective number.
     accuracy: its accuracy.
     ece: its ECE.
     floor: the ECE that a calibrated model with these confidences would show.
@@ -45,7 +47,7 @@ class Subgroup:
   """
 
   num_examples: int
-  num_units: int
+  num_units: float
   accuracy: float
   ece: float
   floor: float
@@ -80,10 +82,10 @@ def measured(values: Values, subgroups: Subgroups, *, num_bins: int = 15, num_re
   offsets = [sample.sum_of_means((rows, 1)) for rows in members]
   others = [np.flatnonzero(subgroups.number != k) for k in range(len(members))]
   worse = [sample.worse(*pair) for pair in zip(members, others, strict=True)]
+  of_others = [float(sample.mean(sample.excess, rows).mean()) if len(rows) else None for rows in others]
   by_name = {name: Subgroup(
-    len(rows), sample.num_units(rows), float(values.correct[rows].mean()), float(ece[k]), float(floor[k]), p_value,
-    offsets[k].interval.within(-1, 1), float(sample.excess[others[k]].mean()) if len(others[k]) else None,
-    None if np.isnan(worse_p) else worse_p)
+    len(rows), sample.num_units(rows), float(sample.mean(values.correct, rows).mean()), float(ece[k]), float(floor[k]),
+    p_value, offsets[k].interval.within(-1, 1), of_others[k], None if np.isnan(worse_p) else worse_p)
     for k, (name, rows, p_value, worse_p) in enumerate(zip(
       subgroups.names, members, holm(p_values), holm(worse), strict=True))}
   return dict(sorted(by_name.items(), key=lambda item: _place(item[1].offset)))
@@ -98,7 +100,7 @@ class _Mean(NamedTuple):
   """An estimate with its interval, and the degrees of freedom of Student's t that the interval is by."""
 
   interval: Interval
-  freedom: int
+  freedom: float
 
   def p_above(self, sign: float) -> float:
     """Returns the p-value of an estimate that is at most 0, times a sign."""
@@ -108,8 +110,8 @@ class _Mean(NamedTuple):
     return float(stdtr(self.freedom, -sign * self.interval.estimate / margin * _quantile(self.freedom)))
 
 
-def _quantile(freedom: int) -> float:
-  return float(stdtrit(freedom, (1 + resamples.LEVEL) / 2)) if freedom else np.inf
+def _quantile(freedom: float) -> float:
+  return float(stdtrit(freedom, (1 + resamples.LEVEL) / 2)) if freedom > 1e-6 else np.inf
 
 
 class _Sample(NamedTuple):
@@ -120,17 +122,24 @@ class _Sample(NamedTuple):
   variance: np.ndarray  # ``[N]``, that of the outcome of a calibrated model.
   unit: np.ndarray  # ``[N]``, the number of the group of dependent examples, or of the example.
   rho: float  # How strongly the outcomes of a group depend on each other.
+  weights: np.ndarray | None = None  # ``[N]``, those of the examples; None where all are equal.
 
   @classmethod
   def of(cls, values: Values) -> "_Sample":
     confidence = values.confidence.astype(np.float64)
     unit, _ = draws.group_numbers(values.groups, len(confidence))
     return cls(confidence, confidence - values.correct, (confidence * (1 - confidence)).mean(axis=1),
-               np.arange(len(confidence)) if unit is None else unit, values.dependence())
+               np.arange(len(confidence)) if unit is None else unit, values.dependence(), values.weights)
 
-  def num_units(self, rows: np.ndarray) -> int:
-    """Returns how many units have a part of some examples."""
+  def num_units(self, rows: np.ndarray) -> float:
+    """Returns how many units have a part of some examples; with weights their effective number."""
+    if self.weights is not None:
+      return float(effective_number(self.unit[rows], self.weights[rows])) if len(rows) else 0
     return len(np.unique(self.unit[rows]))
+
+  def mean(self, of: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Returns the weighted mean over some examples of an array ``[N, ...]``."""
+    return np.average(of[rows], axis=0, weights=None if self.weights is None else self.weights[rows])
 
   def sum_of_means(self, *parts: Part) -> _Mean:
     """Returns the sum of signed mean excesses of parts of the examples.
@@ -143,11 +152,12 @@ class _Sample(NamedTuple):
     influence, weight = np.zeros(len(self.excess)), np.zeros(len(self.excess))
     estimate, units, of_two = np.zeros(self.excess.shape[1]), [], 0.0
     for rows, sign in parts:
-      mean, confidence = self.excess[rows].mean(axis=1), self.confidence[rows].mean()
+      mean, confidence = self.excess.mean(axis=1), self.mean(self.confidence, rows).mean()
       units.append(self.num_units(rows))
-      estimate += sign * self.excess[rows].mean(axis=0)
-      weight[rows] = sign / len(rows)
-      influence[rows] = weight[rows] * (mean - mean.mean()) * np.sqrt(units[-1] / max(units[-1] - 1, 1))
+      estimate += sign * self.mean(self.excess, rows)
+      weight[rows] = sign / len(rows) if self.weights is None else sign * self.weights[rows] / self.weights[rows].sum()
+      deviation = mean[rows] - self.mean(mean, rows)
+      influence[rows] = weight[rows] * deviation * np.sqrt(units[-1] / max(units[-1] - 1, 1))
       of_two += (confidence**2 + (1 - confidence) ** 2) / units[-1] ** 2
     own = np.sum(np.bincount(self.unit, influence) ** 2)
     together = np.sum(np.bincount(self.unit, weight * np.sqrt(self.variance)) ** 2)  # Where ρ is 1.
@@ -160,7 +170,7 @@ class _Sample(NamedTuple):
     """Returns the p-value of an offset that is at most as far from 0 as that of the others; nan of too few units."""
     if min(self.num_units(rows), self.num_units(others)) < FEWEST:
       return np.nan
-    sign = 1.0 if self.excess[rows].mean() > 0 else -1.0
+    sign = 1.0 if self.mean(self.excess, rows).mean() > 0 else -1.0
     return min(2 * max(self.sum_of_means((rows, 1), (others, of_others)).p_above(sign) for of_others in (-1, 1)), 1.0)
 
 
@@ -168,7 +178,9 @@ def _errors(values: Values, members: Sequence[np.ndarray], rho: float, num_bins:
             ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns the ECE of subgroups, its mean over redraws of the outcomes and its p-value."""
   (count, num_seeds), ece = values.confidence.shape, COLUMNS["ece"].compute.function
-  ordered = [[Ordered(values.confidence[rows, s], num_bins) for s in range(num_seeds)] for rows in members]
+  weights = units(values.weights)
+  ordered = [[Ordered(values.confidence[rows, s], num_bins, None if weights is None else weights[rows])
+              for s in range(num_seeds)] for rows in members]
   group, num_groups = draws.group_numbers(values.groups, count)
   number = max(num_resamples, REDRAWS * len(members))
   words = np.asarray(resamples.sample_words(jax.random.key(0), number))

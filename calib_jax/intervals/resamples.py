@@ -56,10 +56,15 @@ def blocks_of(count: int, groups: np.ndarray | None, most: int | None = None) ->
   return random_blocks(count, groups, BLOCKS, np.random.default_rng(0))
 
 
-def summed(block: np.ndarray | None, values: Iterable[np.ndarray]) -> np.ndarray:
-  """Sums of values ``[N]`` and counts by block, ``[values + 1, blocks]`` float64; without blocks the values."""
+def summed(block: np.ndarray | None, values: Iterable[np.ndarray], weights: np.ndarray | None = None) -> np.ndarray:
+  """Sums of values ``[N]`` and counts by block, ``[values + 1, blocks]`` float64; without blocks the values.
+
+  With ``weights`` ``[N]`` values are times these, and their sums stand in place of the counts.
+  """
   values = [np.asarray(x, np.float64) for x in values]
   values = [*values, np.ones_like(values[0])]
+  if weights is not None:
+    values = [x * weights for x in values]
   return np.stack(values if block is None else [np.bincount(block, x) for x in values])
 
 

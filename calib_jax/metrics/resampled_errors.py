@@ -6,6 +6,9 @@ coverages: O(N) a resample, without a sort. ``formulas`` turns these sums into e
 JAX. With those, compiled for resamples, an evaluation would take more than twice as long.
 
 Of many examples, a resample is how often each of some random blocks of them counts, and ``Cells`` adds up the blocks.
+
+Examples may have weights, whole numbers of ``units``: their sums are integers too, so that one which is left out leaves
+no rounding behind. Only the debiased error and the sweep depend on the unit.
 """
 
 import functools
@@ -18,16 +21,24 @@ import scipy.fft
 from calib_jax.metrics import formulas
 
 UNIT = 2**32  # Confidences are counted in this part of 1: prefix sums of integers are exact, and faster than of floats.
+MOST = 2**30  # The sum of all weights, in their units: times UNIT it is below 2^63.
 MANY = 64  # Bins from which on a sweep looks whether single examples are in order.
+
+
+def units(weights: np.ndarray | None) -> np.ndarray | None:
+  """Weights ``[N]`` above 0 as int64: whole ones as they are, and others in units of which all have about ``MOST``."""
+  if weights is None or (np.all(weights == np.floor(weights)) and weights.sum() <= MOST):
+    return None if weights is None else weights.astype(np.int64)
+  return np.rint(weights * (MOST / 2 / weights.sum())).astype(np.int64)
 
 
 class Ordered:
   """The examples of one model in the order of their confidences; equal confidences are one step of the order."""
 
-  def __init__(self, confidence: np.ndarray, num_bins: int):
-    """Sorts ``confidence``, float32 ``[N]`` in [0, 1]."""
+  def __init__(self, confidence: np.ndarray, num_bins: int, weights: np.ndarray | None = None):
+    """Sorts ``confidence``, float32 ``[N]`` in [0, 1]; ``weights`` are those of ``units``, None where all are 1."""
     self.order = np.argsort(confidence, kind="stable")
-    self.num_bins = num_bins
+    self.num_bins, self.weights = num_bins, None if weights is None else weights[self.order]
     confidence = confidence[self.order]
     self.fixed = np.rint(confidence.astype(np.float64) * UNIT).astype(np.int64)
     self.ends = np.flatnonzero(np.append(confidence[1:] != confidence[:-1], True))
@@ -39,6 +50,8 @@ class Ordered:
   def sums(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
     """Returns the prefix sums of resamples by ``counts`` ``[R or 1, N]`` of examples and outcomes ``[(R,) N]``."""
     counts, correct = counts.take(self.order, axis=1), correct.take(self.order, axis=-1)
+    if self.weights is not None:
+      counts = counts * self.weights
     size, num_correct = map(self._prefix_sums, (counts, counts & correct if counts.dtype == bool else counts * correct))
     if correct.ndim == 1:
       return Sums(self, size, num_correct, self._prefix_sums((self.fixed - correct * UNIT) * counts))
@@ -76,9 +89,14 @@ class Cells:
   ``num_cells`` of all.
   """
 
-  def __init__(self, confidence: np.ndarray, correct: np.ndarray, block: np.ndarray, num_bins: int, num_cells: int):
-    """Adds up the examples of each block, from 0 on, and cell; edges of bins divide some of the ``num_cells``."""
+  def __init__(self, confidence: np.ndarray, correct: np.ndarray, block: np.ndarray, num_bins: int, num_cells: int,
+               weights: np.ndarray | None = None):
+    """Adds up the examples of each block, from 0 on, and cell; edges of bins divide some of the ``num_cells``.
+
+    The ``weights`` are as those of ``Ordered``.
+    """
     ordered, self.num_bins, self._confidence = Ordered(confidence, num_bins), num_bins, confidence
+    self._weights = weights
     number = np.arange(len(ordered.values))
     rank = number if len(number) <= num_cells else ordered.ends * num_cells // len(confidence)
     key = rank + np.repeat(np.arange(num_bins), np.diff(ordered.edges))
@@ -88,19 +106,23 @@ class Cells:
     size = self._all = np.bincount(of_ordered)
     self._cell = np.empty_like(of_ordered)
     self._cell[ordered.order] = of_ordered
-    sums = np.add.reduceat(ordered.fixed, np.append(0, np.cumsum(size)[:-1]))
-    self._fixed = np.rint(sums / size).astype(np.int64)
+    starts, fixed = np.append(0, np.cumsum(size)[:-1]), ordered.fixed
+    if weights is not None:
+      fixed, self._all = fixed * weights[ordered.order], np.add.reduceat(weights[ordered.order], starts)
+    self._fixed = np.rint(np.add.reduceat(fixed, starts) / np.maximum(self._all, 1)).astype(np.int64)
     self.values = (self._fixed / UNIT).astype(np.float32)
     place, shape = block * len(size) + self._cell, (block.max() + 1, len(size))
-    # Sums up to 2^24 are exact.
-    self._size, self._correct = (np.bincount(x, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float32)
-                                 for x in (place, place[correct]))
+    # Sums up to 2^24 are exact in float32, which those of weights exceed.
+    self._size, self._correct = (
+      np.bincount(place[x], None if weights is None else weights[x], shape[0] * shape[1]).reshape(shape).astype(
+        np.float32 if weights is None else np.float64) for x in (slice(None), correct))
 
   def sums(self, counts: np.ndarray, correct: np.ndarray) -> "Sums":
     """Returns the prefix sums of resamples by ``counts`` ``[R, blocks]``, and outcomes of blocks or of examples."""
     if correct.ndim == 1:
-      size, num_correct = (counts.astype(np.float32) @ x for x in (self._size, self._correct))
+      size, num_correct = (counts.astype(x.dtype) @ x for x in (self._size, self._correct))
     else:
+      correct = correct if self._weights is None else correct * self._weights
       size, num_correct = self._all[None], np.stack([np.bincount(self._cell, x, len(self._all)) for x in correct])
     size, num_correct = size.astype(np.int64), num_correct.astype(np.int64)
     return Sums(self, *map(_prefix_sums, (size, num_correct, size * self._fixed - num_correct * UNIT)))
@@ -108,7 +130,7 @@ class Cells:
   @property
   def exact(self) -> Ordered:
     """The examples in the order of their own confidences."""
-    return Ordered(self._confidence, self.num_bins)
+    return Ordered(self._confidence, self.num_bins, self._weights)
 
   def steps(self, counts: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, ...]:
     """Returns all cells as ``Ordered.steps`` does, of counts of blocks."""

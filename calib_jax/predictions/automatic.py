@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators
+from calib_jax.calibrators.base import NoWeights
 
 AUTO = "auto"
 CHOSEN, SCORES = "chosen", "scores"
@@ -26,7 +27,7 @@ def fit(logits: jax.Array, labels: jax.Array, *, where: jax.Array | None = None,
         groups: np.ndarray | None = None) -> dict[str, Any]:
   """Selects by ``calibrators.select``, which keeps ``groups`` together, and fits; see ``automatic``."""
   if weights is not None:
-    raise ValueError(f"{AUTO} takes no weights: it cross-validates by counting examples.")
+    raise NoWeights(f"{AUTO} takes no weights: it cross-validates by counting examples.")
   if where is not None:
     logits, labels = logits[where], labels[where]
     groups = None if groups is None else groups[np.asarray(where)]

@@ -26,7 +26,8 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
   for k in range(num_folds):
     others = part._replace(logits=part.logits[fold != k], labels=part.labels[fold != k],
                            probs=None if part.probs is None else part.probs[fold != k],
-                           groups=None if part.groups is None else part.groups[fold != k])
+                           groups=None if part.groups is None else part.groups[fold != k],
+                           weights=None if part.weights is None else part.weights[fold != k])
     of_folds.append(fit([others], labelled, lambda caution: None))
   return {UNCALIBRATED: [Calibrated.of(part)]} | {
     label: [Calibrated(part, jax.jit(calibrator.apply), [of_fold[label][1][0] for of_fold in of_folds],

@@ -12,6 +12,7 @@ from calib_jax import calibrators
 from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
+from calib_jax.calibrators.base import NoWeights
 from calib_jax.predictions import automatic
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
@@ -55,10 +56,11 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   """Fits each calibrator to each seed's predictions, and reports fits that stopped before their optimum.
 
   Args:
-    validation: the predictions to fit to, one element a seed.
+    validation: the predictions to fit to, one element a seed. Fits that take weights have theirs, divided by the mean.
     labelled: the calibrators by label; to records each is fitted as ``calibrators.record_calibration`` does, and to
       probabilities of which some are 0 as ``calibrators.probability_floor`` does.
-    say: is called with a sentence for each calibrator that is known to hurt on so few examples, and for such zeros.
+    say: is called with a sentence for each calibrator that is known to hurt on so few examples, for such zeros, and
+      for fits that take no weights.
 
   Returns:
     The calibrators by label, each with its fitted params of every seed.
@@ -80,13 +82,24 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     cross_validates = calibrator.fit is automatic.fit
     if zeros:
       calibrator = calibrators.probability_floor(calibrator)
-    params = [calibrator.fit(logits, part.labels, **({"groups": part.groups} if cross_validates else {}))
+    params = [_params(calibrator, logits, part, say, **({"groups": part.groups} if cross_validates else {}))
               for logits, part in zip(on_device, validation, strict=True)]
     unfinished = sum(not p.get("converged", True) for p in params)
     if unfinished:
       print(f"{printable(label)}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)
     fitted[label] = (calibrator, params)
   return fitted
+
+
+def _params(calibrator: calibrators.Calibrator, logits: jnp.ndarray, part: Predictions, say: Callable[[str], None],
+            **options) -> dict:
+  """Returns the fitted params, with the weights of the examples if the fit takes them."""
+  if part.weights is not None:
+    try:
+      return calibrator.fit(logits, part.labels, weights=np.float32(part.weights / part.weights.mean()), **options)
+    except NoWeights as error:
+      say(printable(f"caution: {str(error)[:-1]}, so it is fitted without them."))
+  return calibrator.fit(logits, part.labels, **options)
 
 
 def _share_of_zeros(part: Predictions) -> float:

@@ -19,7 +19,8 @@ CONFIDENCES = ("confidence", "score")
 CORRECT = ("correct", "is_correct")
 CLASSES = ("classes", "class_names")
 NAMES = ("class_name", "label_name")  # A column of tables that has the name of each row's label.
-WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")  # Evaluation does not use them, and says so.
+# Evaluation does not use them unless their name is given, and says so.
+WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")
 NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 
@@ -173,8 +174,8 @@ def say_others(name: str, others: Collection[str], say: Callable[[str], None]) -
 def say_weights(names: Iterable[str], say: Callable[[str], None]) -> None:
   """Says that weights of rows are not used."""
   if weights := [name for name in names if name.lower() in WEIGHTS]:
-    say(f": its weights ({', '.join(weights)}) are not used, so all rows count alike; the functions of "
-        "calib_jax.metrics take weights.")
+    say(f": its weights ({', '.join(weights)}) are not used, so all rows count alike; calib-jax evaluate uses them by "
+        f"--weights {weights[0]}.")
 
 
 def listed(names: Collection[str]) -> str:

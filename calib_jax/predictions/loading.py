@@ -9,15 +9,15 @@ import numpy as np
 from calib_jax._system.errors import FileError, about, short
 from calib_jax.predictions import headers, reading
 from calib_jax.predictions.logits import as_logits, check_labels, is_float, native
-from calib_jax.predictions.masks import ignoring
+from calib_jax.predictions.masks import ignoring, weighted
 from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups
 
 MOST_SUBGROUPS = 100
 
 
-def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), logits: bool = False,
-         percent: bool = False, ignore_label: int | None = None, say: Callable[[str], None] = lambda note: None
-         ) -> Predictions:
+def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
+         logits: bool = False, percent: bool = False, ignore_label: int | None = None,
+         say: Callable[[str], None] = lambda note: None) -> Predictions:
   """Reads predictions of any framework, without pickle.
 
   Args:
@@ -33,6 +33,8 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     groups: the name of an array ``[N]`` whose equal values mark examples that belong together; "" for none.
     by: the names of arrays ``[N]`` whose equal values mark the subgroups that are reported one by one, such as tasks;
       where outputs have more axes, also ``[B]``.
+    weights: the name of an array ``[N]`` of finite numbers of at least 0, the weights of the examples, of which only
+      the ratios matter; those of weight 0 are left out. "" for none.
     logits: whether scores are logits also if they look like probabilities.
     percent: whether scores are percentages, from 0 to 100.
     ignore_label: the label of rows that are not scored, such as -100, which are left out; None to leave out none.
@@ -45,8 +47,9 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     UserError: if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, _extra(groups, by), note, ignore_label=ignore_label, groups=groups)
+    arrays = reading.arrays(path, _extra(groups, by, weights), note, ignore_label=ignore_label, groups=groups)
     name, label = reading.outputs_and_labels(arrays)
+    weights = _weighted(arrays, name, weights, note)
     outputs, labels, are_records = arrays[name], arrays[label], name in headers.CONFIDENCES
     if are_records:
       _check_records(arrays, name, label)
@@ -61,11 +64,12 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
       note(f": its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
     return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes,
                        _groups(arrays, groups, count), _train_counts(arrays.get("train_counts"), num_classes), probs,
-                       records=are_records, subgroups=_subgroups(arrays, by, count))
+                       records=are_records, subgroups=_subgroups(arrays, by, count), weights=weights)
 
 
-def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), logits: bool = False,
-                percent: bool = False, say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:
+def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
+                logits: bool = False, percent: bool = False, say: Callable[[str], None] = lambda note: None
+                ) -> dict[str, Predictions]:
   """Reads multi-label predictions: each of L labels is a binary problem.
 
   Args:
@@ -73,6 +77,7 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
       ``[N, L]``, 1 where an example has the label; a table has columns such as ``prob_cat`` and ``label_cat``.
     groups: as in ``load``.
     by: as in ``load``.
+    weights: as in ``load``, those of the examples.
     logits: as in ``load``.
     percent: as in ``load``.
     say: as in ``load``.
@@ -85,8 +90,9 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
     UserError: as ``load``.
   """
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, _extra(groups, by), note, multilabel=True)
+    arrays = reading.arrays(path, _extra(groups, by, weights), note, multilabel=True)
     name, label = reading.outputs_and_labels(arrays)
+    weights = _weighted(arrays, name, weights, note)
     outputs, labels = arrays[name], arrays[label]
     if outputs.ndim != 2 or labels.shape != outputs.shape or labels.dtype.kind not in "biuf" or not (
         np.isin(labels, (0, 1)).all()):
@@ -101,11 +107,13 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
     subgroups = _subgroups(arrays, by, count)
     repeated = subgroups and {name: x._replace(number=np.repeat(x.number, num_labels)) for name, x in subgroups.items()}
     parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"),
-                             groups=np.repeat(members, num_labels), probs=probs, subgroups=repeated)}
+                             groups=np.repeat(members, num_labels), probs=probs, subgroups=repeated,
+                             weights=None if weights is None else np.repeat(weights, num_labels))}
     for k, label in enumerate(names):
       parts[label] = Predictions(pairs[k::num_labels], labels[:, k], kind, classes=(f"not {label}", label),
                                  groups=members if groups else None,
-                                 probs=None if probs is None else probs[k::num_labels], subgroups=subgroups)
+                                 probs=None if probs is None else probs[k::num_labels], subgroups=subgroups,
+                                 weights=weights)
     return parts
 
 
@@ -235,9 +243,20 @@ def _numbered(arrays: Mapping[str, np.ndarray], name: str, count: int, what: str
   return values, number.astype(np.int32)
 
 
-def _extra(groups: str, by: Sequence[str]) -> list[str]:
+def _extra(groups: str, by: Sequence[str], weights: str) -> list[str]:
   """Returns the names of the arrays beside outputs and labels that are to be read."""
-  return list(dict.fromkeys([*([groups] if groups else []), *by]))
+  return list(dict.fromkeys(filter(None, [groups, *by, weights])))
+
+
+def _weighted(arrays: dict[str, np.ndarray], outputs: str, name: str, say: Callable[[str], None]) -> np.ndarray | None:
+  """Returns the weights called ``name``, or None without any, and drops the rows of weight 0 of all arrays."""
+  if not name:
+    return None
+  count, whole = len(arrays[outputs]), (*headers.CLASSES, "kind", "train_counts", outputs)
+  by_row = [key for key, array in arrays.items() if key not in whole and array.shape[:1] == (count,)]
+  selected, weights = weighted(arrays, [outputs, *by_row], name, say)
+  arrays |= selected
+  return weights
 
 
 def _subgroups(arrays: Mapping[str, np.ndarray], by: Sequence[str], count: int) -> dict[str, Subgroups] | None:

@@ -37,6 +37,8 @@ class Predictions(NamedTuple):
       then: the columns of ``logits`` and ``probs`` are of a wrong and of a right answer, and labels are 1 if right.
     subgroups: the subgroups that are reported one by one, by the name of the array that tells them apart; None for
       none.
+    weights: float64 ``[N]`` above 0, the weights of the examples, of which only the ratios matter; None where all are
+      equal.
   """
 
   logits: np.ndarray
@@ -50,6 +52,7 @@ class Predictions(NamedTuple):
   spread: np.ndarray | None = None
   records: bool = False
   subgroups: Mapping[str, Subgroups] | None = None
+  weights: np.ndarray | None = None
 
 
 def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[int, int] | None:

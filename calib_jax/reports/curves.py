@@ -64,7 +64,9 @@ def _risk_coverage_finding(shown: Shown) -> str:
   return f"errors among the more confident half, and among all: {'; '.join(lines)}."
 
 
-def _risk_coverage(shown: Shown) -> Axes:
+def _risk_coverage(shown: Shown) -> Axes | None:
+  if shown.results.first[1].num_effective is not None:
+    return None  # It counts examples.
   axes, asked = risk_coverage_plot(pooled_pairs(shown.lines)), shown.results.asked
   if asked is None or asked.risk is None:
     return axes
@@ -91,7 +93,7 @@ def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]
   """Draws the accuracy of the predictions whose confidence is at least a threshold, against the threshold.
 
   Args:
-    panels: ``(confidence [N], correct [N])`` by label.
+    panels: ``(confidence [N], correct [N])`` by label, and as a third element weights ``[N]``, if there are any.
     axes: where to draw; None for a new figure.
 
   Returns:
@@ -99,10 +101,11 @@ def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]
   """
   axes = new_axes(height=0.75 * WIDTH) if axes is None else axes
   axes.plot([0, 1], [0, 100], "--", color=INK, linewidth=0.8, label="accuracy = threshold")
-  for i, (label, (confidence, correct)) in enumerate(panels.items()):
+  for i, (label, (confidence, correct, *weights)) in enumerate(panels.items()):
     order = np.argsort(np.asarray(confidence), kind="stable")
     ordered, right = np.asarray(confidence)[order], np.asarray(correct)[order]
-    above = np.cumsum(right[::-1])[::-1] / np.arange(len(right), 0, -1)
+    weight = weights[0][order] if weights else np.ones(len(right), int)
+    above = np.cumsum((right * weight)[::-1])[::-1] / np.cumsum(weight[::-1])[::-1]
     threshold = np.linspace(0, 1, MOST_POINTS)
     place = np.searchsorted(ordered, threshold)
     enough = place <= len(ordered) - min(5, len(ordered))  # The accuracy of fewer than five examples says little.
@@ -113,10 +116,11 @@ def accuracy_confidence_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 def _accuracy_confidence_finding(shown: Shown) -> str:
   lines = []
-  for name, (confidence, correct) in pooled_pairs(shown.lines).items():
-    above = confidence >= 0.9
-    accuracy = f", of which {100 * np.mean(correct[above]):.1f}% are right" if above.any() else ""
-    lines.append(f"{name} {100 * np.mean(above):.0f}% of predictions{accuracy}")
+  for name, (confidence, correct, *weights) in pooled_pairs(shown.lines).items():
+    above, weight = confidence >= 0.9, weights[0] if weights else np.ones(len(correct))
+    right = 100 * np.average(correct[above], weights=weight[above]) if above.any() else 0.0
+    accuracy = f", of which {right:.1f}% are right" if above.any() else ""
+    lines.append(f"{name} {100 * np.average(above, weights=weight):.0f}% of predictions{accuracy}")
   return f"with a confidence of at least 0.9: {'; '.join(lines)}."
 
 

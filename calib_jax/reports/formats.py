@@ -16,7 +16,7 @@ from calib_jax._system.errors import printable
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.columns import BESIDE_ERRORS, COLUMNS, Column, numbers_of
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
-from calib_jax.evaluation.results import Results, Row
+from calib_jax.evaluation.results import EvaluatedSet, Results, Row
 from calib_jax.predictions import automatic
 from calib_jax.reports.markup import booktabs, csv_text, markdown, markdown_text
 from calib_jax.verdict import decisions
@@ -28,6 +28,8 @@ LARGEST_SHOWN = 16  # Numbers of a fitted parameter that the results repeat.
 COSTS = {r", ensemble of \d+\b": "An ensemble of n takes n times as long to train and to predict as one member.",
          r", \d+ samples\b": "In a prediction, n samples repeat the network n times from its first random layer on.",
          r", Laplace\b": "A Laplace approximation takes one more pass over the training images."}
+WEIGHTED = (" Every mean, bin and interval is weighted. A noise floor and its p are of a model whose confidences are "
+            "right for examples of every weight; what counts examples, such as AURC, is left out.")
 NUMBERS = ("estimate", "low", "high", "value", "floor", "p_value")  # The columns of CSV.
 
 
@@ -43,16 +45,18 @@ def text(results: Results) -> str:
 def note(results: Results) -> str:
   """Returns the sentences that say what the numbers of the table are."""
   seeds = results.num_seeds
-  of_size: dict[tuple[int, int], list[str]] = {}
+  of_size: dict[str, list[str]] = {}
   for name, evaluated in results.sets.items():
-    of_size.setdefault((evaluated.num_examples, evaluated.num_classes), []).append(name)
-  sizes = "; ".join(f"{listed(names)}: N = {count:,}, {f'K = {num_classes:,}' if num_classes else 'records'}"
-                    for (count, num_classes), names in of_size.items())
+    size = f"{evaluated.num_examples:,}, {f'K = {evaluated.num_classes:,}' if evaluated.num_classes else 'records'}"
+    worth = evaluated.num_effective
+    size += "" if worth is None else f", weights that make them worth {worth:,.1f} equal {_units(evaluated)}"
+    of_size.setdefault(size, []).append(name)
+  sizes = "; ".join(f"{listed(names)}: N = {size}" for size, names in of_size.items())
   selections = results.sections.get("selection", {})
   chosen = "".join(f" {automatic.AUTO} chose {automatic.phrase([selection.chosen for selection in of_seeds])}"
                    f"{f' for {model}' if len(selections) > 1 else ''}." for model, of_seeds in selections.items())
   names = {model for _, _, (model, _), _ in results.rows}
-  units = "examples" if results.first[1].num_groups is None else "groups of examples"
+  units = _units(results.first[1])
   costs = "".join(f" {sentence}" for pattern, sentence in COSTS.items() if any(re.search(pattern, x) for x in names))
   return printable(
     f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over "
@@ -60,7 +64,12 @@ def note(results: Results) -> str:
     f"{results.num_bins} bins and is as computed; the noise floor is the ECE that a perfectly calibrated model with "
     "these confidences would show on as many examples, and p the probability of an ECE as large as this if the model "
     "is calibrated. Debiased errors are without the bias that the size of the set causes; they have the intervals, and "
-    f"rows are compared by them.{chosen}{costs}")
+    f"rows are compared by them.{WEIGHTED if results.first[1].num_effective else ''}{chosen}{costs}")
+
+
+def _units(evaluated: EvaluatedSet) -> str:
+  """Returns what intervals are over."""
+  return "examples" if evaluated.num_groups is None else "groups of examples"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +162,8 @@ def to_json(results: Results) -> str:
           for metric, change in changes.items()}} for (row, other), changes in evaluated.differences.items()]
   sizes = {name: {key: getattr(evaluated, key) for key in ("num_examples", "num_classes", "num_seeds", "kind")}
            for name, evaluated in results.sets.items()}
+  for name, evaluated in results.sets.items():
+    sizes[name] |= {} if evaluated.num_effective is None else {"num_effective": evaluated.num_effective}
   settings = {"num_bins": results.num_bins, "num_resamples": results.num_resamples, "level": results.level,
               "sets": sizes}
   verdict = {"first_line": results.verdict.first_line, **vars(results.verdict)}

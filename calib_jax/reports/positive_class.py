@@ -7,16 +7,16 @@ import numpy as np
 
 from calib_jax.evaluation import Row
 from calib_jax.reports.reliability import POOLED, reliability_grid
-from calib_jax.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown
+from calib_jax.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown, pooled_weights
 
 
-def positive_pairs(rows: Mapping[str, Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-  """Returns the probabilities ``[N]`` of class 1 of all seeds of each row, and which examples are of that class."""
+def positive_pairs(rows: Mapping[str, Row]) -> dict[str, tuple[np.ndarray, ...]]:
+  """Returns by row the probabilities ``[N]`` of class 1 of all seeds, which examples are of it and, if any, weights."""
   pairs = {}
   for name, row in rows.items():
     values = row.values
     probability = np.where(values.predicted == 1, values.confidence, 1 - values.confidence)
-    pairs[name] = probability.ravel(), (values.labels == 1).ravel()
+    pairs[name] = probability.ravel(), (values.labels == 1).ravel(), *pooled_weights(row)
   return pairs
 
 
@@ -34,9 +34,9 @@ def _draw(shown: Shown) -> Figure | None:
 
 
 def _finding(shown: Shown) -> str:
-  pairs = positive_pairs(dict(list(shown.rows.items())[:MOST_PANELS]))
-  lines = (f"{name} {100 * probability.mean():.1f}% and {100 * happened.mean():.1f}%"
-           for name, (probability, happened) in pairs.items())
+  by_row = shown.results.sections["positive_class"][shown.results.first[0]]
+  lines = (f"{name} {100 * of.probability:.1f}% and {100 * of.share:.1f}%"
+           for name, of in list(by_row.items())[:MOST_PANELS])
   return f"mean probability of the positive class, and its share: {'; '.join(lines)}."
 
 

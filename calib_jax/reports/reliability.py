@@ -15,7 +15,7 @@ from calib_jax import metrics
 from calib_jax._system.errors import printable
 from calib_jax.evaluation import Predictions, Results
 from calib_jax.evaluation.numbers import error_text
-from calib_jax.metrics.resampled_errors import Ordered
+from calib_jax.metrics.resampled_errors import Ordered, units
 from calib_jax.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown, pooled_pairs
 from calib_jax.reports.style import COLOURS, INK, PALE, WIDTH, WIDTHS, legend_below, new_axes, plain, styled
 
@@ -29,11 +29,12 @@ CELLS = 1000  # Equal cells of [0, 1] whose sums the smooth curve is made of.
 
 @styled
 def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins: int = 15, log_odds: bool = False,
-                        axes: Axes | None = None) -> Axes:
+                        axes: Axes | None = None, weights: np.ndarray | None = None) -> Axes:
   """Draws accuracy against confidence by bin, with 95% intervals, and a smooth curve with its 95% band.
 
   A bin's point is at its mean confidence and accuracy, with Wilson's interval. It is hollow if the bin has fewer than
-  five examples. The curve is a kernel mean of ``correct``.
+  five examples. The curve is a kernel mean of ``correct``. With weights, a bin has as many examples as equal ones say
+  as much, (Σ w)² / Σ w².
 
   Args:
     confidence: floats ``[N]``.
@@ -41,6 +42,7 @@ def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins
     num_bins: the number of equal-width bins.
     log_odds: whether to draw on axes of log-odds, with equal-mass bins, for confidences of which most are near 1.
     axes: where to draw; None for a new figure.
+    weights: floats ``[N]`` above 0, the weights of the predictions; None where all are equal.
 
   Returns:
     The axes.
@@ -51,7 +53,8 @@ def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins
   """
   axes = new_axes() if axes is None else axes
   confidence, correct = np.asarray(confidence, np.float32), np.asarray(correct, bool)
-  counts, means, accuracy = _bins(confidence, correct, num_bins, log_odds)
+  weights = None if weights is None else np.asarray(weights, np.float64)
+  counts, means, accuracy, _ = _bins(confidence, correct, num_bins, log_odds, weights)
   used = counts > 0
   counts, means, accuracy = counts[used], means[used], accuracy[used]
   low, high = _wilson(accuracy, counts)
@@ -63,7 +66,7 @@ def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins
   diagonal = 1 / (1 + np.exp(-np.linspace(-16, 16, 200))) if log_odds else [0, 1]
   axes.plot(diagonal, diagonal, "--", color=INK, linewidth=0.8, label="perfect calibration")
   if not log_odds:
-    x, y, error = _smooth(confidence, correct)
+    x, y, error = _smooth(confidence, correct, weights)
     axes.fill_between(x, np.clip(y - error, 0, 1), np.clip(y + error, 0, 1), color=COLOURS[0], alpha=0.2, linewidth=0)
     axes.plot(x, y, color=COLOURS[0], linewidth=1.2, label="smooth curve, 95% band")
   spread = np.maximum([accuracy - low, high - accuracy], 0)
@@ -84,23 +87,26 @@ def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins
 
 
 @styled
-def confidence_histogram(confidence: np.ndarray, *, num_bins: int = 15, axes: Axes | None = None) -> Axes:
+def confidence_histogram(confidence: np.ndarray, *, num_bins: int = 15, axes: Axes | None = None,
+                         weights: np.ndarray | None = None) -> Axes:
   """Draws a histogram of confidences, on a logarithmic axis if more than half of them are in one bin.
 
   Args:
     confidence: floats ``[N]``.
     num_bins: the number of equal-width bins.
     axes: where to draw; None for a new figure.
+    weights: floats ``[N]`` above 0, for how many examples each stands; None where all are equal.
 
   Returns:
     The axes.
   """
   axes = new_axes(height=WIDTH / 3) if axes is None else axes
   confidence = np.asarray(confidence, np.float32)
-  counts = _bins(confidence, np.zeros(len(confidence), bool), num_bins, False)[0]
+  counts, *_, share = _bins(confidence, np.zeros(len(confidence), bool), num_bins, False, weights)
+  counts = counts if weights is None else share * np.sum(weights)
   edges = np.linspace(0, 1, len(counts) + 1)
   axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=PALE, edgecolor="white", linewidth=0.6)
-  axes.set(xlim=(0, 1), xlabel="confidence", ylabel="examples")
+  axes.set(xlim=(0, 1), xlabel="confidence", ylabel="examples" if weights is None else "weight")
   if counts.max() > counts.sum() / 2:
     _log_counts(axes)
   return axes
@@ -110,7 +116,7 @@ def _log_counts(axes: Axes) -> None:
   """Gives a histogram a logarithmic axis."""
   axes.set_yscale("log")
   axes.set_ylim(bottom=0.5)
-  axes.set_ylabel("examples (log)")
+  axes.set_ylabel(axes.get_ylabel().removesuffix(" (log)") + " (log)")
 
 
 def _log_odds_axes(every: Sequence[Axes], x_limits: tuple[float, float], y_limits: tuple[float, float]) -> None:
@@ -129,7 +135,7 @@ def reliability_grid(panels: Mapping[str, tuple[Any, ...]], *, num_bins: int = 1
   """Draws several reliability diagrams side by side, each above its histogram, all on the same axes.
 
   Args:
-    panels: ``(confidence [N], correct [N])`` by title.
+    panels: ``(confidence [N], correct [N])`` by title, and as a third element weights ``[N]``, if there are any.
     num_bins: the number of bins.
     log_odds: whether to draw on axes of log-odds, without histograms.
     width: ``"single"`` or ``"double"``, a column of a paper with two panels in a row, or both with four; None for 2.5
@@ -146,14 +152,15 @@ def reliability_grid(panels: Mapping[str, tuple[Any, ...]], *, num_bins: int = 1
   panel = max(min(inches / columns, 2.5), 1.6)  # The height of a diagram, about its width.
   figure = Figure(figsize=(inches, ((panel + 0.1) if log_odds else 1.4 * panel) * rows + 0.5), layout="constrained")
   grid = figure.subplots(each * rows, columns, squeeze=False, height_ratios=([1] if log_odds else [3.2, 1]) * rows)
-  for i, (title, (confidence, correct)) in enumerate(panels.items()):
-    axes = grid[each * (i // columns), i % columns]
-    reliability_diagram(confidence, correct, num_bins=num_bins, log_odds=log_odds, axes=axes)
+  for i, (title, (confidence, correct, *weights)) in enumerate(panels.items()):
+    axes, weighted = grid[each * (i // columns), i % columns], {"weights": weights[0]} if weights else {}
+    reliability_diagram(confidence, correct, num_bins=num_bins, log_odds=log_odds, axes=axes, **weighted)
     axes.set_title(plain(title, lines=True))
     axes.set_anchor("N")  # Titles are then above the place that the layout has for the axes.
     if not log_odds:
       axes.set_xlabel("")
-      confidence_histogram(confidence, num_bins=num_bins, axes=grid[2 * (i // columns) + 1, i % columns])
+      confidence_histogram(confidence, num_bins=num_bins, axes=grid[2 * (i // columns) + 1, i % columns],
+                           **weighted)
   upper, lower = grid[::each].flat[:len(panels)], grid[1::2].flat[:len(panels)]
   if log_odds:
     _log_odds_axes(upper, *((min(x), max(y)) for x, y in (
@@ -209,9 +216,10 @@ FIGURES["reliability"] = ReportFigure(
 
 def _log_odds_finding(shown: Shown) -> str:
   lines = []
-  for name, (confidence, correct) in list(pooled_pairs(shown.rows).items())[:MOST_PANELS]:
+  for name, (confidence, correct, *weights) in list(pooled_pairs(shown.rows).items())[:MOST_PANELS]:
     top = np.argsort(-confidence, kind="stable")[:-(-len(correct) // 10)]
-    lines.append(f"{name} {100 * confidence[top].mean():.2f}% and {100 * correct[top].mean():.2f}%")
+    means = (100 * np.average(x[top], weights=weights[0][top] if weights else None) for x in (confidence, correct))
+    lines.append(f"{name} {' and '.join(f'{x:.2f}%' for x in means)}")
   return f"mean confidence and accuracy of the most confident tenth: {'; '.join(lines)}."
 
 
@@ -240,11 +248,18 @@ def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.n
   return matplotlib.image.imread(file)
 
 
-def _bins(confidence, correct, num_bins: int, equal_mass: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns counts, mean confidences and accuracies of bins; 0 where a bin is empty."""
-  sums = Ordered(confidence, num_bins).sums(np.ones((1, len(correct)), bool), correct)
+def _bins(confidence, correct, num_bins: int, equal_mass: bool, weights=None) -> tuple[np.ndarray, ...]:
+  """Returns counts, mean confidences, accuracies and shares of bins; 0 where a bin is empty."""
+  ordered = Ordered(confidence, num_bins, units(weights))
+  sums = ordered.sums(np.ones((1, len(correct)), bool), correct)
   (size,), (num_correct,), (gap,) = sums.equal_mass if equal_mass else sums.equal_width
-  return size, (num_correct + gap) / np.maximum(size, 1), num_correct / np.maximum(size, 1)
+  count = size
+  if weights is not None:  # Bins are ranges of the order, so that their sums of squares are between their ends.
+    weight, ends = ordered.weights.astype(float), np.append(0, np.cumsum(size))
+    squares = np.diff(np.interp(ends, np.append(0, weight.cumsum()), np.append(0, (weight**2).cumsum())))
+    count = size**2 / np.where(squares > 0, squares, 1)
+  divisor = np.maximum(size, 1)
+  return count, (num_correct + gap) / divisor, num_correct / divisor, size / size.sum()
 
 
 def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
@@ -254,21 +269,22 @@ def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.n
   return middle - margin, middle + margin
 
 
-def _smooth(confidence, correct) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _smooth(confidence, correct, weights) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Returns a kernel mean of ``correct`` where there are confidences: places, values and half-widths of a 95% band."""
-  index = np.minimum((confidence * CELLS).astype(int), CELLS - 1)
-  cells, num_correct = (np.bincount(index, x, CELLS) for x in (np.ones(len(confidence)), correct))
+  index, weights = np.minimum((confidence * CELLS).astype(int), CELLS - 1), np.ones(1) if weights is None else weights
+  weights = weights / weights.mean() * np.ones(len(confidence))
+  cells, num_correct, squares = (np.bincount(index, x, CELLS) for x in (weights, weights * correct, weights**2))
   place = (np.arange(CELLS) + 0.5) / CELLS
   used = cells > 0
-  cells, num_correct, place = cells[used], num_correct[used], place[used]
+  cells, num_correct, squares, place = cells[used], num_correct[used], squares[used], place[used]
   total = cells.sum()
   mean = (cells * place).sum() / total
   deviation = np.sqrt((cells * (place - mean) ** 2).sum() / total)
-  width = max(1.06 * deviation * total**-0.2, 0.02)
+  width = max(1.06 * deviation * (total**2 / squares.sum()) ** -0.2, 0.02)
   x = np.linspace(place.min(), place.max(), 200) if len(place) > 1 else place
-  kernel = np.exp(-(((x[:, None] - place) / width) ** 2) / 2) * cells
-  weight = kernel.sum(1)
-  y = (kernel * (num_correct / cells)).sum(1) / weight
+  kernel = np.exp(-(((x[:, None] - place) / width) ** 2) / 2)
+  weight = (kernel * cells).sum(1)
+  y = (kernel * num_correct).sum(1) / weight
   # An outcome of probability y has the variance y (1 - y); that of their weighted mean is this times Σ weight².
-  squares = (kernel**2 / cells).sum(1) / weight**2
-  return x, y, 1.96 * np.sqrt(np.maximum(y * (1 - y), 1e-4) * squares)
+  variance = np.maximum(y * (1 - y), 1e-4) * (kernel**2 * squares).sum(1) / weight**2
+  return x, y, 1.96 * np.sqrt(variance)

@@ -35,9 +35,16 @@ class Shown:
     return dict(list(self.rows.items())[:MOST_LINES])
 
 
-def pooled_pairs(rows: Mapping[str, Row]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-  """Returns the confidences ``[N]`` of all seeds of each row, and which predictions are correct."""
-  return {name: (row.values.confidence.ravel(), row.values.correct.ravel()) for name, row in rows.items()}
+def pooled_pairs(rows: Mapping[str, Row]) -> dict[str, tuple[np.ndarray, ...]]:
+  """Returns the confidences ``[N]`` of all seeds of each row, which predictions are correct and, if any, weights."""
+  return {name: (row.values.confidence.ravel(), row.values.correct.ravel(), *pooled_weights(row))
+          for name, row in rows.items()}
+
+
+def pooled_weights(row: Row) -> tuple[np.ndarray, ...]:
+  """Returns the weights ``[N]`` of the examples of all seeds of a row, or nothing where all are equal."""
+  weights, num_seeds = row.values.weights, row.values.confidence.shape[1]
+  return () if weights is None else (np.repeat(weights, num_seeds),)
 
 
 @dataclasses.dataclass(frozen=True)

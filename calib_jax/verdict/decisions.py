@@ -126,7 +126,7 @@ def excess_of(row: Row) -> Interval:
   return corrected(row.excess, TESTS).within(-1, 1)
 
 
-def most_excess(excess: Interval, num_units: int) -> float:
+def most_excess(excess: Interval, num_units: float) -> float:
   """Returns by how much a mean confidence may be wrong, at most 1, by what it is above the accuracy.
 
   Where all of n examples, or groups of them, are right, up to 3 / n of others may be wrong.
@@ -134,7 +134,7 @@ def most_excess(excess: Interval, num_units: int) -> float:
   return min(max(-excess.low, excess.high, 3 / num_units), 1.0)
 
 
-def is_wide(excess: Interval, num_units: int) -> bool:
+def is_wide(excess: Interval, num_units: float) -> bool:
   """Returns whether so few examples were measured that a mean confidence may be wrong by more than ``WIDE``."""
   return (excess.high - excess.low) / 2 > WIDE or 3 / num_units > WIDE
 
@@ -178,20 +178,22 @@ def guess(row: Row) -> tuple[str, float] | None:
   if values.labels is None or values.num_options is None:
     return None
   labels, count = values.labels, len(values.labels)
-  if 3 / (count if values.groups is None else len(np.unique(values.groups))) > WIDE:
+  if 3 / values.num_units > WIDE:
     return None  # So few say nothing of the accuracy.
-  shares = np.stack([np.bincount(of_seed)[of_seed] for of_seed in labels.T], axis=1)
+  weights = None if values.weights is None else values.weights / values.weights.mean()
+  shares = np.stack([np.bincount(of_seed, weights)[of_seed] for of_seed in labels.T], axis=1)
   by_shares = np.log(count - 1 + values.num_options.max()) - np.log(shares)  # n - 1 others of the class, and one more.
   losses = {"equal probabilities": np.log(values.num_options), "the shares of the classes": by_shares}
-  name = min(losses, key=lambda kind: losses[kind].mean())
+  name = min(losses, key=lambda kind: values.mean(losses[kind]).mean())
 
   def interval(gain):
-    mean, margin = float(gain.mean()), 1.96 * standard_error(gain.mean(axis=1), values.groups)
-    return over_seeds(Interval(mean, mean - margin, mean + margin), gain.mean(axis=0))
+    margin = 1.96 * standard_error(gain.mean(axis=1), values.groups, values.weights)
+    mean = float(values.mean(gain.mean(axis=1)))
+    return over_seeds(Interval(mean, mean - margin, mean + margin), values.mean(gain))
 
-  loss = float(losses[name].mean())
+  loss = float(values.mean(losses[name]).mean())
   of_loss = interval(losses[name] - values.nll)
-  chance = max(float((1 / values.num_options).mean()), float(shares.max(0).mean()) / count)
+  chance = max(float(values.mean(1 / values.num_options).mean()), float(shares.max(0).mean()) / count)
   of_accuracy = interval(values.correct - chance)
   is_guess = of_loss.low <= 0 and of_accuracy.low <= 0 and of_loss.high <= LIKE_GUESSING * loss and (
     of_accuracy.high <= WIDE)

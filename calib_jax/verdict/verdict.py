@@ -150,7 +150,7 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
   _, evaluated = results.first
   row, of = evaluated.rows[model, UNCALIBRATED], _of_model(evaluated, model)
   fault = _miscalibration(results, evaluated, (model, UNCALIBRATED))
-  num_units = evaluated.num_groups or evaluated.num_examples
+  num_units = evaluated.num_units
   numbers = {"ece": row.estimates["ece"].value, "excess": row.excess.estimate}
   gains = {label: decisions.gain(evaluated, model, label, len(labels)) for label in labels}
   lowering = [label for label, gain in gains.items() if gain.low > 0]  # But they lose accuracy, or are at a bound.
@@ -179,11 +179,13 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
                         f"examples show no miscalibration{f', and {none_helps}' if labels else ''}.", numbers)
 
 
-def _too_few(evaluated: EvaluatedSet, row: Row, num_units: int) -> str:
+def _too_few(evaluated: EvaluatedSet, row: Row, num_units: float) -> str:
   """Returns what is too few, such as "1 example is": seeds if their examples would do, or else groups or examples."""
-  number, noun = num_units, "example" if evaluated.num_groups is None else "group"
+  number, noun = evaluated.num_groups or evaluated.num_examples, "example" if evaluated.num_groups is None else "group"
   if row.values is not None and not decisions.is_wide(row.values.excess(), num_units):
     number, noun = row.values.confidence.shape[1], "seed"
+  elif evaluated.num_effective is not None:
+    return f"{counted(number, noun)}, whose weights make them worth {num_units:.1f} equal ones, are"
   return f"{counted(number, noun)} {'is' if number == 1 else 'are'}"
 
 

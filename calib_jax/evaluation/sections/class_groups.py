@@ -23,13 +23,13 @@ Scores = dict[str, dict[str, Interval]]  # Metrics by group.
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, Scores]]:
-  """Measures the groups of each row, by set, where it is known that training was long-tailed."""
+  """Measures the groups of each row, by set without weights, where it is known that training was long-tailed."""
   content = {}
   for name, evaluated in results.measured.items():
     parts = next(model.sets[name] for model in models.values() if name in model.sets)
     test_parts = next(iter(models.values())).sets[results.first[0]]
     train_counts = parts[0].train_counts if parts[0].train_counts is not None else test_parts[0].train_counts
-    if is_long_tailed(train_counts):
+    if is_long_tailed(train_counts) and evaluated.num_effective is None:
       values = {row: measured.values for row, measured in evaluated.rows.items()}
       content[name] = results.named(class_groups(values, train_counts, num_bins=results.num_bins,
                                                  num_resamples=results.num_resamples))

@@ -65,17 +65,18 @@ def of_values(values: Values) -> Options:
   are all right have no spread.
   """
   guess, correct = 1 / values.num_options.astype(np.float64), values.correct
-  accuracy, lacking = float(correct.mean()), 1 - guess
-  of_seeds = (correct - guess).mean(axis=0) / lacking.mean(axis=0)
+  accuracy, lacking = float(values.mean(correct).mean()), 1 - guess
+  of_seeds = values.mean(correct - guess) / values.mean(lacking)
   share = float(of_seeds.mean())
   residual = (correct - guess - share * lacking).mean(axis=1)
-  units = len(correct) if values.groups is None else len(np.unique(values.groups))
+  units, mean_lacking = values.num_units, float(values.mean(lacking).mean())
   of_four = 2 * (accuracy**2 + (1 - accuracy) ** 2) / units**2
-  margin = 1.96 * float(np.sqrt(standard_error(residual, values.groups) ** 2 + of_four) / lacking.mean())
-  least = -float(guess.mean() / lacking.mean())
+  error = standard_error(residual, values.groups, values.weights)
+  margin, of_guess = 1.96 * float(np.sqrt(error**2 + of_four)) / mean_lacking, float(values.mean(guess).mean())
+  least = -of_guess / mean_lacking
   interval = over_seeds(Interval(share, share - margin, share + margin), of_seeds).within(least, 1)
   number = values.num_options
-  return Options(int(number.min()), int(number.max()), float(number.mean()), accuracy, float(guess.mean()), interval)
+  return Options(int(number.min()), int(number.max()), float(values.mean(number).mean()), accuracy, of_guess, interval)
 
 
 def table(content: Mapping[str, Mapping[str, Options]], results: Results) -> Table:

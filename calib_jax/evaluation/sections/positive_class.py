@@ -30,7 +30,8 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
 def _of(row: Row) -> PositiveClass:
   values = row.values
   probability = np.where(values.predicted == 1, values.confidence, 1 - values.confidence)
-  return PositiveClass(float(probability.mean()), float(values.labels.mean()), row.estimates["classwise"])
+  probability, share = (float(values.mean(x).mean()) for x in (probability, values.labels))
+  return PositiveClass(probability, share, row.estimates["classwise"])
 
 
 def table(content: Mapping[str, Mapping[str, PositiveClass]], results: Results) -> Table:

@@ -12,9 +12,12 @@ from calib_jax.predictions.fitting import Model
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, float]]]:
-  """Computes the error of each row, the mean over seeds, by set and convention, if there are several rows."""
+  """Computes the error of each row, the mean over seeds, by set and convention, if there are several rows.
+
+  The tools have no weights, so that of examples with weights there is none.
+  """
   name, evaluated = results.first
-  if len(evaluated.rows) < 2:
+  if len(evaluated.rows) < 2 or evaluated.num_effective is not None:
     return {}
   errors = results.named({row: _errors(measured.values) for row, measured in evaluated.rows.items()})
   return {name: {convention: {row: by_convention[convention] for row, by_convention in errors.items()}
