@@ -87,5 +87,7 @@ def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: ar
     if not np.isfinite(new).all():
       bad = row + int(np.isnan(new).any(axis=1).argmax())
       raise UserError(f"{options.calibrator} gives no probabilities for row {bad:,}, counted from 0: its fit failed.")
+    if source.ragged:
+      new[np.isneginf(outputs)] = np.nan  # Options that a row does not have.
     yield new[:, 1:] if outputs.ndim == 1 or outputs.shape[1] == 1 else new, others
     row += len(logits)

@@ -99,10 +99,11 @@ def _values(column, name: str, say: Callable[[str], None] | None) -> np.ndarray:
 
 
 def stream(path: str | os.PathLike[str]
-           ) -> tuple[list[str], list[str], Callable[[int], Iterator[dict[str, list[Any]]]]]:
+           ) -> tuple[list[str], list[str], Callable[..., Iterator[dict[str, list[Any]]]]]:
   """Opens a Parquet file; returns its columns, those that hold lists, and a function that reads it.
 
-  The function takes a number of rows, and yields so many at a time, the values of all columns by name.
+  The function takes a number of rows, and yields so many at a time, the values of all columns, or of those that it
+  takes as a second argument, by name.
   """
   pyarrow, parquet = _imported()
   try:
@@ -111,9 +112,9 @@ def stream(path: str | os.PathLike[str]
   except (pyarrow.ArrowException, OSError) as error:
     raise FileError(f" cannot be read as Parquet ({str(error)[:200]}).") from error
 
-  def batches(num_rows):
+  def batches(num_rows, names=None):
     try:
-      for batch in file.iter_batches(batch_size=num_rows):
+      for batch in file.iter_batches(batch_size=num_rows, columns=names):
         yield {name: column.to_pylist() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
     except (pyarrow.ArrowException, OSError) as error:
       raise FileError(f" cannot be read as Parquet ({str(error)[:200]}).") from error

@@ -1,6 +1,6 @@
 """Reads files of predictions some rows at a time, and writes their rows with other probabilities."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import csv
 import io
@@ -52,12 +52,14 @@ class Source(NamedTuple):
     classes: the names of the classes, or of the positive one of a single column; None if it does not name them.
     rows: its rows, in order, some at a time.
     whole: arrays that are not by row, by name, such as ``classes``; only an ``.npz`` has them.
+    ragged: whether its lists have several lengths. Shorter ones are padded with -inf, options that a row does not have.
   """
 
   kind: str
   classes: list[str] | None
   rows: Iterator[Rows]
   whole: Mapping[str, np.ndarray] = {}
+  ragged: bool = False
 
 
 @contextlib.contextmanager
@@ -135,21 +137,46 @@ def _json_lines(path: str | os.PathLike[str], say: Callable[[str], None], most: 
     raise FileError(" cannot be read as JSON lines (it has no rows).")
   row = parse_json(first[1], f": line {first[0]:,}")
   header = _header(list(row), [name for name, value in row.items() if isinstance(value, list)], say, records)
-  size = len(row[header.outputs[0]]) if isinstance(row[header.outputs[0]], list) else len(header.outputs)
+  name, fewest, size = header.outputs[0], len(header.outputs), len(header.outputs)
+  if is_list := isinstance(row[name], list):  # A first reading finds the longest list.
+    lengths = {len(x) for number, line in enumerate(lines_of(path), 1) if line.strip()
+               if isinstance(x := parse_json(line, f": line {number:,}").get(name), list)}
+    fewest, size = _lengths(lengths, name, say)
 
   def rows():
     table = itertools.chain([first], lines)
     while block := list(itertools.islice(table, most or _at_a_time(size))):
       objects = [parse_json(line, f": line {number:,}") for number, line in block]
-      try:
-        outputs = np.array([[values[name] for name in header.outputs] for values in objects], np.float32)
-      except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f": its lines {block[0][0]:,} to {block[-1][0]:,} must each have {listed(header.outputs)}, "
-                        "numbers or lists of one length.") from error
+      where = f"lines {block[0][0]:,} to {block[-1][0]:,}"
+      columns = [[values.get(name) for values in objects] for name in header.outputs]
       names = dict.fromkeys(name for values in objects for name in values if name not in header.outputs)
-      yield Rows(outputs.reshape(len(objects), -1), {name: [x.get(name) for x in objects] for name in names})
+      yield Rows(_outputs(columns[0] if is_list else zip(*columns, strict=True), size, header.outputs, where),
+                 {name: [x.get(name) for x in objects] for name in names})
 
-  return Source(header.kind, header.classes, rows())
+  return Source(header.kind, header.classes, rows(), ragged=fewest < size)
+
+
+def _lengths(lengths: Collection[int], name: str, say: Callable[[str], None]) -> tuple[int, int]:
+  """Returns the fewest and the most numbers of a row, and says so if they differ."""
+  fewest, most = min(lengths), max(lengths)
+  if fewest < most:
+    say(f": the lists of its {name} have {fewest} to {most} numbers: what a shorter one lacks are options that its row "
+        "does not have.")
+  return fewest, most
+
+
+def _outputs(rows: Iterable[Sequence[float]], size: int, names: Sequence[str], where: str) -> np.ndarray:
+  """Returns rows of at most ``size`` numbers as float32 ``[n, size]``, with -inf for what a shorter one lacks."""
+  rows = list(rows)
+  try:
+    if len(set(map(len, rows))) == 1 and (outputs := np.array(rows, np.float32)).shape == (len(rows), size):
+      return outputs
+    outputs = np.full((len(rows), size), -np.inf, np.float32)
+    for i, row in enumerate(rows):
+      outputs[i, :len(row)] = np.array(row, np.float32)
+    return outputs
+  except (TypeError, ValueError) as error:
+    raise FileError(f": its {where} must each have {listed(names)}, numbers or lists of numbers.") from error
 
 
 def _parquet(path: str | os.PathLike[str], say: Callable[[str], None], most: int, records: bool) -> Source:
@@ -157,13 +184,20 @@ def _parquet(path: str | os.PathLike[str], say: Callable[[str], None], most: int
 
   names, lists, batches = stream(path)
   header = _header(names, lists, say, records)
+  name, fewest, size = header.outputs[0], len(header.outputs), len(header.outputs)
+  if is_list := name in lists:
+    lengths = {len(x) for columns in batches(ROWS, [name]) for x in columns[name] if x is not None}
+    fewest, size = _lengths(lengths or {0}, name, say)
 
   def rows():
-    for columns in batches(most or _at_a_time(len(header.outputs))):
-      outputs = np.stack([np.asarray(columns.pop(name)) for name in header.outputs], axis=-1).astype(np.float32)
-      yield Rows(outputs.reshape(len(outputs), -1), columns)
+    row = 0
+    for columns in batches(most or _at_a_time(size)):
+      outputs = [columns.pop(name) for name in header.outputs]
+      end, rows_of = row + len(outputs[0]), outputs[0] if is_list else zip(*outputs, strict=True)
+      yield Rows(_outputs(rows_of, size, header.outputs, f"rows {row:,} to {end - 1:,}"), columns)
+      row = end
 
-  return Source(header.kind, header.classes, rows())
+  return Source(header.kind, header.classes, rows(), ragged=fewest < size)
 
 
 def _npz(archive: Archive, say: Callable[[str], None], most: int, records: bool) -> Source:
@@ -189,7 +223,9 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
 
   A text file or Parquet has a column such as ``prob_cat`` for each class of ``source``, numbered from 0 if it names
   none; JSON lines and ``.npz`` have ``probs``, and an ``.npz`` what of ``source`` is not by row. A single column is
-  that of the positive class, 1, or of records their ``confidence``. The file appears only once it is complete.
+  that of the positive class, 1, or of records their ``confidence``. Of a ragged source a probability that is NaN is of
+  an option that the row does not have: JSON lines and Parquet have lists ``probs`` without it, and the others 0. The
+  file appears only once it is complete.
   """
   partial = path.with_suffix(path.suffix + ".tmp")
   writers = {".jsonl": _write_json_lines, ".parquet": _write_parquet, ".pq": _write_parquet, ".npz": _write_npz}
@@ -214,11 +250,20 @@ def _key(source: Source) -> str:
   return CONFIDENCES[0] if source.kind in CONFIDENCES else "probs"
 
 
+def _lists(source: Source, probs: np.ndarray) -> list[list[float]]:
+  """Returns the probabilities of each row, as many as it has options; one between these that it lacks is 0."""
+  if not source.ragged:
+    return probs.tolist()
+  lengths = probs.shape[1] - np.argmax(~np.isnan(probs[:, ::-1]), axis=1)
+  return [row[:length] for row, length in zip(np.nan_to_num(probs).tolist(), lengths.tolist(), strict=True)]
+
+
 def _write_csv(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
   number = 0
   with path.open("w", encoding="utf-8", newline="") as file:
     writer = csv.writer(file, delimiter=SEPARATORS[pathlib.Path(path.stem).suffix.lower()])
     for probs, others in rows:
+      probs = np.nan_to_num(probs, copy=False)
       if not number:
         names = list(others)
         writer.writerow([*names, *_columns(source, probs.shape[1])])
@@ -232,10 +277,10 @@ def _write_json_lines(path: pathlib.Path, source: Source, rows: Iterator[tuple[n
   number = 0
   with path.open("w", encoding="utf-8") as file:
     for probs, others in rows:
-      for i, row in enumerate(probs.tolist()):
+      for i, row in enumerate(_lists(source, probs)):
         values = {name: x[i].item() if isinstance(x, np.ndarray) and x.ndim == 1 else
                   x[i].tolist() if isinstance(x, np.ndarray) else x[i] for name, x in others.items()}
-        file.write(json.dumps(values | {_key(source): row if len(row) > 1 else row[0]}) + "\n")
+        file.write(json.dumps(values | {_key(source): row if len(row) > 1 or source.ragged else row[0]}) + "\n")
       number += len(probs)
   return number
 
@@ -249,7 +294,9 @@ def _write_parquet(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.n
     writer = None
     for probs, others in rows:
       others = {name: x if not isinstance(x, np.ndarray) or x.ndim == 1 else list(x) for name, x in others.items()}
-      table = pyarrow.table({**others, **dict(zip(_columns(source, probs.shape[1]), probs.T, strict=True))})
+      new = ({_key(source): _lists(source, probs)} if source.ragged else
+             dict(zip(_columns(source, probs.shape[1]), probs.T, strict=True)))
+      table = pyarrow.table({**others, **new})
       writer = writer or stack.enter_context(parquet.ParquetWriter(path, table.schema))
       writer.write_table(table)
       number += len(probs)
@@ -264,7 +311,7 @@ def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
     with beside.open("wb") as file:
       for probs, others in rows:
         shape = probs.shape[1:]
-        file.write(np.ascontiguousarray(probs, np.float32).tobytes())
+        file.write(np.ascontiguousarray(np.nan_to_num(probs), np.float32).tobytes())
         for name, x in others.items():
           others_read.setdefault(name, []).append(np.asarray(x))
         number += len(probs)

@@ -216,6 +216,43 @@ def test_weights_come_along_as_other_columns_do(temperature, tmp_path, capsys):
   assert (tmp_path / "o.csv").read_text().splitlines()[1].startswith("0.5,0.40") and not output.err
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("rows", [4, 10_000])
+def test_rows_with_fewer_options_have_as_many_probabilities_as_options(suffix, rows, temperature, tmp_path, monkeypatch,
+                                                                       capsys):
+  monkeypatch.setattr(streaming, "ROWS", rows)
+  lists = [row[:1 + i % 3].tolist() for i, row in enumerate(LOGITS)]
+  lists[5][1] = -np.inf  # An option that the row lacks between others: its place stays.
+  if suffix == ".jsonl":
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps({"id": i, "logits": x}) + "\n" for i, x in enumerate(lists)))
+  else:
+    parquet.write_table(pyarrow.table({"id": list(range(N)), "logits": lists}), tmp_path / "new.parquet")
+  wanted = [special.softmax(np.array(row) / T) for row in lists]
+  for after in (".jsonl", ".parquet", ".csv", ".npz"):
+    out = tmp_path / f"fixed{after}"
+    path = tmp_path / f"new{suffix}"
+    assert apply.main([f"--calibrator={temperature}", f"--predictions={path}", f"--out={out}"]) == 0
+    assert "the lists of its logits have 1 to 3 numbers" in capsys.readouterr().err
+    if after == ".jsonl":
+      probs = [json.loads(line)["probs"] for line in out.read_text().splitlines()]
+    elif after == ".parquet":
+      probs = parquet.read_table(out)["probs"].to_pylist()
+    else:
+      probs = _read(out)[1]
+      assert all(not row[len(x):].any() for row, x in zip(probs, lists, strict=True))
+      probs = [row[:len(x)] for row, x in zip(probs, lists, strict=True)]
+    assert [len(x) for x in probs] == [len(x) for x in wanted]
+    for actual, expected in zip(probs, wanted, strict=True):
+      np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_lists_of_lists_are_refused(temperature, tmp_path, capsys):
+  (tmp_path / "new.jsonl").write_text('{"logits": [[1, 2], [3, 4]]}\n')
+  assert apply.main([f"--calibrator={temperature}", f"--predictions={tmp_path / 'new.jsonl'}",
+                     f"--out={tmp_path / 'o.csv'}"]) == 2
+  assert "its lines 1 to 1 must each have logits, numbers or lists of numbers" in capsys.readouterr().err
+
+
 def test_a_calibrator_of_other_classes_is_refused(tmp_path, capsys):
   fitted = calibrators.vector_scaling().fitted(LOGITS[:, :2], LOGITS[:, :2].argmax(1))
   calibrators.save(tmp_path / "v.npz", fitted.params, fitted.calibrator)
