@@ -111,9 +111,9 @@ def _simplex(log_likelihoods: Array, weights: Array) -> tuple[Array, Array, Arra
     ratios = likelihoods / mixture
     return gains, jnp.dot((weights[:, None] * ratios).T, ratios, precision="highest")
 
-  def change(w, new):
+  def change(w, step):
     """The change of the objective, numerically stable however small it is."""
-    relative = jnp.dot(likelihoods, new - w, precision="highest") / jnp.dot(likelihoods, w, precision="highest")
+    relative = jnp.dot(likelihoods, step, precision="highest") / jnp.dot(likelihoods, w, precision="highest")
     return -jnp.sum(weights * jnp.log1p(jnp.maximum(relative, -1)))
 
   def unfinished(carry):
@@ -123,14 +123,14 @@ def _simplex(log_likelihoods: Array, weights: Array) -> tuple[Array, Array, Arra
 
   def step(carry):
     w, gains, hessian, _, iterations = carry
-    target = _quadratic_minimum(w, -gains, hessian)
-    # The objective falls at the rate gains · target along the step, which is halved until a part of that is gained.
-    rate = jnp.dot(gains, target, precision="highest")
+    newton = _newton_step(w, -gains, hessian)
+    # The objective falls at the rate gains · newton along the step, which is halved until a part of that is gained.
+    rate = jnp.dot(gains, newton, precision="highest")
     length = jax.lax.while_loop(
-      lambda length: (length > _SHORTEST) & ~(change(w, w + length * (target - w)) < -1e-4 * length * rate),
+      lambda length: (length > _SHORTEST) & ~(change(w, length * newton) < -1e-4 * length * rate),
       lambda length: length / 2, jnp.ones((), w.dtype))
     falls = length > _SHORTEST
-    new = jnp.maximum(w + length * (target - w), 0)
+    new = jnp.maximum(w + length * newton, 0)
     new = jnp.where(falls, new / jnp.sum(new), w)
     return new, *derivatives(new), falls, iterations + 1
 
@@ -144,19 +144,27 @@ def _tolerance(dtype) -> float:
   return GAP_IN_EPS * float(jnp.finfo(dtype).eps)
 
 
-def _quadratic_minimum(w: Array, gradient: Array, hessian: Array) -> Array:
-  """The minimum over the simplex of a quadratic model at ``w``: the best of the minima over its faces."""
-  hessian = hessian + 1e-6 * jnp.trace(hessian) * jnp.eye(3, dtype=w.dtype)
-  linear = gradient - jnp.dot(hessian, w, precision="highest")
+def _newton_step(w: Array, gradient: Array, hessian: Array) -> Array:
+  """The step to the minimum over the simplex of a quadratic model at ``w``: the best of the minima over its faces.
+
+  It is solved for in units of the curvatures, and not as a difference of points: one label that is as unlikely as 1e-8
+  makes the curvature of the uniform prediction 1e12, and the step from weight 0 less than the rounding of 1.
+  """
+  unit = jax.lax.rsqrt(jnp.diag(hessian) + 1)  # As wᵀHw = 1, 1 is of the size of a curvature.
+  hessian = unit[:, None] * hessian * unit[None, :] + 1e-6 * jnp.eye(3, dtype=w.dtype)
+  gradient = unit * gradient
 
   def on_face(free):
-    # The Lagrange conditions give the minimum of linear·x + x H x / 2 where the free x sum to 1 and the others are 0.
-    both = free[:, None] & free[None, :]
+    # The Lagrange conditions give the minimum of gradient·x + x H x / 2 where the weights that are not free become 0,
+    # and the free ones keep the sum.
+    both, last = free[:, None] & free[None, :], jnp.where(free, 0, -w / unit)
     system = jnp.zeros((4, 4), w.dtype).at[:3, :3].set(jnp.where(both, hessian, jnp.diag((~free).astype(w.dtype))))
-    system = system.at[:3, 3].set(free.astype(w.dtype)).at[3, :3].set(free.astype(w.dtype))
-    x = jnp.linalg.solve(system, jnp.append(jnp.where(free, -linear, 0), 1))[:3]
-    model = jnp.dot(linear, x) + jnp.dot(x, jnp.dot(hessian, x)) / 2
-    return x, jnp.where(jnp.all(x >= 0), model, jnp.inf)
+    system = system.at[:3, 3].set(jnp.where(free, unit, 0)).at[3, :3].set(jnp.where(free, unit, 0))
+    slope = gradient + jnp.dot(hessian, last, precision="highest")
+    x = jnp.linalg.solve(system, jnp.append(jnp.where(free, -slope, last), jnp.sum(w, where=~free)))[:3]
+    model = jnp.dot(gradient, x) + jnp.dot(x, jnp.dot(hessian, x)) / 2
+    step = jnp.where(free, unit * x, -w)
+    return step, jnp.where(jnp.all(w + step >= 0), model, jnp.inf)
 
-  points, values = jax.vmap(on_face)(jnp.asarray(_FACES))
-  return points[jnp.argmin(values)]
+  steps, values = jax.vmap(on_face)(jnp.asarray(_FACES))
+  return steps[jnp.argmin(values)]

@@ -150,6 +150,20 @@ def test_ensemble_weights_are_certified_and_no_worse_than_scipy(data):
   np.testing.assert_allclose(made("ensemble_temperature_scaling").apply(params, rows), expected, atol=2e-4)
 
 
+def test_ensembles_give_an_unlikely_label_the_uniform_prediction():
+  # Scores as of pairwise votes: with T near 0.5, a label that lost all votes has a probability of 5e-9.
+  rng = np.random.default_rng(0)
+  logits = np.argsort(rng.random((400, 10)), axis=1).astype(np.float32)
+  labels = np.where(np.arange(400) < 6, logits.argmin(1), logits.argmax(1))
+  params = calibrators.ensemble_temperature_scaling().fit(logits, labels)
+  parts = _mixture_log(logits.astype(np.float64), params)[np.arange(400), labels]
+  best = optimize.minimize_scalar(lambda w: -np.mean(np.log(parts @ [1 - w, 0, w])), bounds=(0, 1), method="bounded",
+                                  options={"xatol": 1e-9})
+  assert params["converged"]
+  np.testing.assert_allclose(params["weights"], [1 - best.x, 0, best.x], atol=1e-5)
+  assert (parts @ [1, 0, 0]).min() < 1e-8 < best.x
+
+
 @pytest.mark.slow
 def test_printed_ensembles_are_temperatures():
   logits, labels = SETS["K=10"]()
