@@ -40,7 +40,7 @@ def probability_floor(base: str | Calibrator = "temperature_scaling", **base_opt
     ValueError: for an unknown base; TypeError: for options beside a base that is a calibrator already.
 
   References:
-    Hornung & Reed 1990, for half of the limit of detection. docs/calibrators_measured.md has what it gains.
+    Hornung & Reed 1990, for half of the limit of detection. experiments/results/calarena_local.md has its gain.
 
   >>> probs = jnp.array([[0.9, 0.1], [1.0, 0.0], [0.2, 0.8], [1.0, 0.0]])
   >>> logits = jnp.log(jnp.maximum(probs, jnp.finfo(jnp.float32).tiny))

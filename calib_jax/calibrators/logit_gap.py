@@ -31,7 +31,7 @@ def smart(*, hidden: int = 16, layers: int = 2, num_bins: int = 15, width: float
 
   .. math:: \sum_j \frac{S_j}{N} \sqrt{(A_j - C_j)^2 + \delta^2}.
 
-  This error ignores how well confidences rank, and its fit may raise the NLL (docs/calibrators_measured.md). With
+  This error ignores how well confidences rank, and its fit may raise the NLL (docs/calibrators.md). With
   few examples it has many optima, and rounding may decide in which one the fit ends.
 
   The layer sizes, 0.1, the softplus, the bins, σ and δ are those of the released code. Unlike it, T is in units of T₀,

@@ -1,6 +1,5 @@
 """The readings of the selective-risk loss differ in what they are named for, and committed rows are theirs."""
 
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -37,21 +36,21 @@ def test_the_small_networks_differ_in_batch_norm_alone():
 
 
 def _cells(first):
-  """The cells of the lines of the guide whose first cell begins with one of the words ``first``."""
-  lines = pathlib.Path("docs/selective_risk.md").read_text(encoding="utf-8").splitlines()
+  """The cells of the lines of the page whose first cell begins with one of the words ``first``."""
+  lines = (RESULTS / "selective_risk.md").read_text(encoding="utf-8").splitlines()
   return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines if line.startswith(first)]
 
 
-def test_what_the_guide_says_of_the_recipe_is_in_the_committed_rows():
+def test_what_the_page_says_of_the_recipe_is_in_the_committed_rows():
   of_readings = {f"{100 * float(row['accuracy']):.1f} / {float(row['nll']):.3f} / {100 * float(row['ece']):.1f}"
                  for row in rows.read(ROWS)}
   assert {cell for line in _cells("| [f]") for cell in line[1:] if cell} <= of_readings
-  page = pathlib.Path("docs/selective_risk.md").read_text(encoding="utf-8")
+  page = (RESULTS / "selective_risk.md").read_text(encoding="utf-8")
   assert not [text for text in of_readings if text not in page]
 
 
 def _measured(own):
-  """The means of some rows as the guide prints them: accuracy, NLL and ECE as trained, and NLL after TS."""
+  """The means of some rows as the page prints them: accuracy, NLL and ECE as trained, and NLL after TS."""
   means = own.groupby("calibrator")[["accuracy", "nll", "ece"]].mean()
   accuracy, nll, ece = means.loc["none"]
   return f"{100 * accuracy:.1f} / {nll:.3f} / {100 * ece:.1f} / {means.loc['TS', 'nll']:.3f}"
@@ -61,7 +60,7 @@ def _measured(own):
   ("| [h]", "preresnet56_cifar10", "loss", ("cross_entropy", "selective_risk, released, msp")),
   ("| [b]", "tables_fashion_mnist_mlp", "method", (
     "cross_entropy", "selective_risk", "selective_risk_no_gradient", "selective_risk_clamped"))])
-def test_what_the_guide_says_of_other_runs_is_in_the_committed_rows(first, name, column, methods):
+def test_what_the_page_says_of_other_runs_is_in_the_committed_rows(first, name, column, methods):
   every = rows.frame(RESULTS / f"reweighted_risk_{name}.csv")
   (_, *printed), = _cells(first)
   for method, cell in zip(methods, printed, strict=False):
