@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax._system.errors import UserError
-from calib_jax.cli import inputs
 from calib_jax.evaluation import loss_parts
 from calib_jax.evaluation.results import over_seeds
 
@@ -17,10 +15,10 @@ RNG = np.random.default_rng(1)
 PARTS = ("nll_calibration", "nll_refinement")
 
 
-def _predictions(n, scale=1.0, classes=3):
-  logits = RNG.normal(size=(n, classes)).astype(np.float32)
+def _predictions(n, scale=1.0):
+  logits = RNG.normal(size=(n, 3)).astype(np.float32)
   p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-  labels = np.array([RNG.choice(classes, p=row / row.sum()) for row in p.astype(np.float64)])
+  labels = np.array([RNG.choice(3, p=row / row.sum()) for row in p.astype(np.float64)])
   return evaluation.Predictions((scale * logits).astype(np.float32), labels.astype(np.int32))
 
 
@@ -97,11 +95,6 @@ def test_calibrators_are_fitted_on_the_fit_split_and_applied_to_test():
   gap = scaled.log_probs() - test[0].logits / 2
   np.testing.assert_allclose(gap - gap.mean(1, keepdims=True), 0, atol=0.5)
   np.testing.assert_allclose(np.exp(none.log_probs()).sum(1), 1, rtol=1e-5)
-
-
-def test_different_numbers_of_classes_are_refused():
-  with pytest.raises(UserError, match="predictions of b have 4 classes, those of a 3"):
-    inputs.check_num_classes({"a": _predictions(9), "b": _predictions(9, classes=4)})
 
 
 @pytest.mark.slow
