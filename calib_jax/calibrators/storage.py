@@ -36,7 +36,7 @@ def save(path: str | os.PathLike[str], params: dict[str, Any], calibrator: Calib
   >>> load(path).apply(jnp.array([[2.0, 0.0]])).round(2)
   Array([[-0.31, -1.31]], dtype=float32)
   """
-  made = {} if calibrator is None else {_MADE: np.frombuffer(json.dumps(_described(calibrator)).encode(), np.uint8)}
+  made = {} if calibrator is None else {_MADE: np.frombuffer(json.dumps(described(calibrator)).encode(), np.uint8)}
   files.write(pathlib.Path(path), lambda file: np.savez(file, **_flat(params), **made))
 
 
@@ -84,14 +84,15 @@ def load(path: str | os.PathLike[str]) -> Fitted | dict[str, Any]:
   return params if made is None else Fitted(_remade(path, made), params)
 
 
-def _described(calibrator: Calibrator) -> dict[str, Any]:
+def described(calibrator: Calibrator) -> dict[str, Any]:
+  """Returns the name and the options of a calibrator of this package, which ``remade`` takes."""
   if calibrator.name not in CALIBRATORS:
     raise ValueError("calibrator must be made by a function of calib_jax.calibrators: save the params alone, and keep "
                      "the code that made the calibrator.")
   options = {}
   for option, value in calibrator.options.items():
     if isinstance(value, Calibrator):  # The base of another one.
-      options[option] = _described(value)
+      options[option] = described(value)
     elif isinstance(value, int | float | str | None):
       options[option] = value
     else:
@@ -102,13 +103,14 @@ def _described(calibrator: Calibrator) -> dict[str, Any]:
 
 def _remade(path: str | os.PathLike[str], made: np.ndarray) -> Calibrator:
   try:
-    return _get(files.parse_json(made.tobytes().decode(), _MADE))
+    return remade(files.parse_json(made.tobytes().decode(), _MADE))
   except (errors.UserError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise ValueError(f"{path}: {_MADE} does not describe a calibrator ({type(error).__name__}: {error}).") from error
 
 
-def _get(described: dict[str, Any]) -> Calibrator:
-  return get(described["name"], **{option: _get(value) if isinstance(value, dict) else value
+def remade(described: dict[str, Any]) -> Calibrator:
+  """Returns the calibrator that was ``described``."""
+  return get(described["name"], **{option: remade(value) if isinstance(value, dict) else value
                                    for option, value in described["options"].items()})
 
 

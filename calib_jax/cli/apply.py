@@ -18,7 +18,8 @@ import numpy as np
 from calib_jax import calibrators
 from calib_jax._system.errors import FileError, UserError, about, printable
 from calib_jax.cli import shared
-from calib_jax.predictions import streaming
+from calib_jax.predictions import streaming, subgroup_fits
+from calib_jax.predictions.headers import listed
 from calib_jax.predictions.logits import as_logits
 
 
@@ -42,7 +43,11 @@ def _applied(options: argparse.Namespace) -> None:
     raise UserError(f"--out {options.out}: its ending must be one of {', '.join(streaming.SUFFIXES)}.")
   if out.exists() and out.samefile(options.predictions):
     raise UserError(f"--out {options.out} is the file of the predictions, which it would replace: name another one.")
-  fitted = calibrators.load(options.calibrator)
+  fitted, by = calibrators.load(options.calibrator), {}
+  if not isinstance(fitted, calibrators.Fitted) and subgroup_fits.NAME in fitted:
+    with about(options.calibrator):
+      base, by = subgroup_fits.load(fitted)
+    fitted = calibrators.Fitted(base, by["pooled"])
   if not isinstance(fitted, calibrators.Fitted):
     raise UserError(f"{options.calibrator} holds params without the name of their calibrator: write it by "
                     "calibrators.save(path, params, calibrator).")
@@ -53,22 +58,38 @@ def _applied(options: argparse.Namespace) -> None:
   with about(options.predictions), streaming.opened(options.predictions, say,
                                                     at_once=fitted.calibrator.together,
                                                     records=fitted.calibrator.records) as source:
-    rows = calibrated(fitted, source, options, say)
+    rows = calibrated(fitted, source, options, say, by)
     if (first := next(rows, None)) is None:
       raise FileError(" holds no rows.")
     number = streaming.write(out, source, itertools.chain([first], rows))
   calibrator = fitted.calibrator.options["base"] if fitted.calibrator.records else fitted.calibrator
-  print(printable(f"{options.out} has the probabilities of {number:,} rows by {calibrator.name}."))
+  fitted_to = f", fitted to each {by['column']}" if by else ""
+  print(printable(f"{options.out} has the probabilities of {number:,} rows by {calibrator.name}"
+                  f"{fitted_to}."))
+
+
+def _subgroups(others: Mapping[str, Any], by: Mapping[str, Any], number: int, unknown: set[str],
+               say: Callable[[str], None]) -> list[str]:
+  """Returns the subgroup of each row, and adds those that were not fitted to ``unknown`` and says so."""
+  column = by["column"]
+  if column not in others or len(others[column]) != number:
+    raise UserError(f"the calibrator was fitted to each {column}, and the predictions have no column {column}: add it.")
+  names = [str(x).strip() or "(empty)" for x in np.asarray(others[column]).tolist()]
+  if new := sorted(set(names) - by["own"].keys() - unknown):
+    say(f": the calibrator was not fitted to {column} {listed(new)}, so that these rows have that of all examples.")
+    unknown.update(new)
+  return names
 
 
 def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace,
-               say: Callable[[str], None]) -> Iterator[tuple[np.ndarray, Mapping[str, Any]]]:
+               say: Callable[[str], None], by: Mapping[str, Any]) -> Iterator[tuple[np.ndarray, Mapping[str, Any]]]:
   """Yields the calibrated probabilities ``[n, K]`` of some rows, and what else these hold.
 
   Whether outputs are logits or probabilities is decided by the first rows. A single column of outputs, of the positive
-  of two classes, stays one: ``[n, 1]``.
+  of two classes, stays one: ``[n, 1]``. With ``by``, the params of a calibrator by subgroup, rows have those of theirs.
   """
-  kind, apply, size, row = source.kind, jax.jit(fitted.apply), 0, 0
+  kind, apply, size, row = source.kind, jax.jit(fitted.calibrator.apply), 0, 0
+  unknown: set[str] = set()
   for outputs, others in source.rows:
     try:
       logits, probs = as_logits(kind, outputs, say if not row else lambda text: None,
@@ -80,7 +101,12 @@ def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: ar
     size = size or len(logits)
     padded = np.concatenate([logits, np.zeros((size - len(logits), logits.shape[1]), np.float32)])  # One program.
     try:
-      new = np.exp(np.asarray(apply(padded)))[:len(logits)]
+      every, place = [fitted.params], np.zeros(len(logits), int)
+      if by:
+        every, place = subgroup_fits.places(by, _subgroups(others, by, len(logits), unknown, say))
+      new = np.empty(logits.shape, np.float32)
+      for k in np.unique(place):
+        new[place == k] = np.exp(np.asarray(apply(every[k], padded)))[:len(logits)][place == k]
     except (TypeError, ValueError) as error:
       raise UserError(f"{options.calibrator} cannot be applied to {logits.shape[1]} classes: "
                       f"{str(error).splitlines()[0][:200]}") from error

@@ -20,6 +20,7 @@ from calib_jax.cli import asked, inputs, shared
 from calib_jax.predictions import cross_validation, ensembles
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, calibrated
+from calib_jax.predictions.headers import listed
 from calib_jax.predictions.predictions import differing
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
@@ -45,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
                       help="the array whose equal values mark examples that belong together")
   parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="the arrays whose values divide the test "
                       "examples into subgroups, such as tasks, which are reported one by one")
+  parser.add_argument("--fit_by", metavar="KEY", default="", help="also fits the calibrators to each subgroup of this "
+                      "array, shrunk to those of all examples where it has few, and reports the subgroups as --by does")
   parser.add_argument("--weights", metavar="KEY", default="", help="the array of the weights of the examples, numbers "
                       "of at least 0 of which only the ratios matter; --fit and every --test must have it")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
@@ -52,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
   asked.add_options(parser)
   shared.add_options(parser)
   options = parser.parse_args(arguments)
+  if options.fit_by and options.fit_by not in options.by:
+    options.by = [*options.by, options.fit_by]
   return shared.run(options, _ensemble if options.ensemble else _models)
 
 
@@ -60,7 +65,8 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
   _check(options)
   cautions, labelled = [], inputs.labelled(options.calibrators)
   fit_file = next(iter(options.fit), None)
-  fit = _read(fit_file, "", options, () if options.test else options.by)[""] if options.fit else None
+  of_fit = ([options.fit_by] if options.fit_by else []) if options.test else options.by
+  fit = _read(fit_file, "", options, of_fit)[""] if options.fit else None
   sets = {}
   for path in itertools.chain(*options.test) if options.test else [fit_file]:
     sets |= _read(path, inputs.fresh(path, sets), options, options.by)
@@ -74,7 +80,11 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
   if fit and not options.test:
     shared.note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
     out_of_fold = cross_validation.out_of_fold(fit, labelled, options.folds)
-  fitted = evaluation.fit([fit], labelled, cautions.append) if fit else {}
+  fitted = evaluation.fit([fit], labelled, cautions.append, options.fit_by) if fit else {}
+  for name, part in sets.items() if options.fit_by else ():
+    if new := sorted(set(part.subgroups[options.fit_by].names) - set(fit.subgroups[options.fit_by].names)):
+      shared.note(f"--fit has no {options.fit_by} {listed(new)}, so that these rows of {name} have the calibrators of "
+                  "all examples.")
   test_set = next(iter(sets))
   models = {test_set: evaluation.Model({name: [part] for name, part in sets.items()}, fitted, out_of_fold)}
   compared = {}
@@ -185,6 +195,10 @@ def _check(options: argparse.Namespace) -> None:
     raise UserError(f"--fit must be one file, or with --ensemble one of each member: got {len(options.fit)}.")
   shared.check_range("folds", options.folds, 2)
   asked.check(options)
+  if options.fit_by and (not (options.fit and options.test) or options.ensemble or options.task == "multilabel"
+                         or options.ood or options.risk or options.sets or options.costs):
+    raise UserError("--fit_by needs --fit and --test, and goes without --ensemble, --task=multilabel, --ood, --risk, "
+                    "--cut, --sets and --costs.")
   if options.weights and (options.ood or options.risk or options.sets or options.costs):
     raise UserError("--weights go without --ood, --risk, --cut, --sets and --costs, which count examples: leave them "
                     "out.")

@@ -18,7 +18,7 @@ from calib_jax._system.files import stem, write_npz, write_text
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.results import SHORT_TABLE, Results
-from calib_jax.predictions import automatic
+from calib_jax.predictions import automatic, subgroup_fits
 from calib_jax.predictions.fitting import Fitted, Model
 from calib_jax.predictions.predictions import Predictions
 from calib_jax.reports import formats
@@ -175,9 +175,11 @@ def _save(fitted: Fitted, used: str | None, out: pathlib.Path) -> None:
     if label == automatic.AUTO:
       calibrator, params = automatic.chosen(params)
     (out / "calibrators").mkdir(exist_ok=True)
-    calibrators.save(out / "calibrators" / f"{stem(label)}.npz", params, calibrator)
-    if label == main:
-      calibrators.save(out / FITTED, params, calibrator)
+    for path in (out / "calibrators" / f"{stem(label)}.npz", *([out / FITTED] if label == main else [])):
+      if calibrator.name == subgroup_fits.NAME:
+        subgroup_fits.save(path, calibrator, params)
+      else:
+        calibrators.save(path, params, calibrator)
 
 
 def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> None:

@@ -13,7 +13,7 @@ from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
 from calib_jax.calibrators.base import NoWeights
-from calib_jax.predictions import automatic
+from calib_jax.predictions import automatic, subgroup_fits
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
 
@@ -52,7 +52,7 @@ class Model:
 
 @compilation.running_once()
 def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator],
-        say: Callable[[str], None] = print) -> Fitted:
+        say: Callable[[str], None] = print, by: str = "") -> Fitted:
   """Fits each calibrator to each seed's predictions, and reports fits that stopped before their optimum.
 
   Args:
@@ -61,6 +61,8 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
       probabilities of which some are 0 as ``calibrators.probability_floor`` does.
     say: is called with a sentence for each calibrator that is known to hurt on so few examples, for such zeros, and
       for fits that take no weights.
+    by: the subgroups of the predictions, of one seed, to each of which each calibrator is fitted too, as
+      ``subgroup_fits`` says; "" for none.
 
   Returns:
     The calibrators by label, each with its fitted params of every seed.
@@ -88,6 +90,8 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     if unfinished:
       print(f"{printable(label)}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)
     fitted[label] = (calibrator, params)
+    if by and (of_subgroups := subgroup_fits.fit(calibrator, params[0], validation[0], by, label, say)):
+      fitted[f"{label} by {by}"] = of_subgroups[0], [of_subgroups[1]]
   return fitted
 
 
@@ -124,6 +128,9 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
   if label == UNCALIBRATED:
     return [Calibrated.of(part) for part in test]
   calibrator, params = fitted[label]
+  if calibrator.name == subgroup_fits.NAME:
+    apply_base = compilation.sized(calibrator.options["base"].apply, test[0].logits.size)
+    return [subgroup_fits.calibrated(own, part, apply_base) for own, part in zip(params, test, strict=True)]
   apply_one = compilation.sized(calibrator.apply, test[0].logits.size)
   return [Calibrated(part, apply_one, (own,)).at_once_if(calibrator.together)
           for own, part in zip(params, test, strict=True)]

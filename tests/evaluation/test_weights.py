@@ -14,7 +14,7 @@ from calib_jax.evaluation import measures, subgroups
 from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.sections.options import of_values
 from calib_jax.intervals import resamples
-from calib_jax.metrics.resampled_errors import MOST, units
+from calib_jax.metrics.resampled_errors import MOST, Ordered, calibration_error, units
 from calib_jax.predictions.predictions import Subgroups
 from tests.evaluation.data import predictions
 from tests.predictions.data import LABELS, LOGITS, load, written
@@ -98,6 +98,19 @@ def test_a_weight_counts_for_as_much_as_its_ratio_and_a_row_that_is_left_out_lea
   rest = ordered.sums(every, correct).without(ordered.sums(half, correct))
   np.testing.assert_array_equal(rest.size, ordered.sums(~half, correct).size)
   np.testing.assert_array_equal(rest.gap, ordered.sums(~half, correct).gap)
+
+
+@pytest.mark.parametrize("by_confidence", [False, True])
+def test_p_values_of_calibrated_models_are_as_small_as_they_say(by_confidence):
+  rng, draws, small = np.random.default_rng(1), 400, 0
+  for _ in range(draws):
+    confidence = (1 / (1 + np.exp(-1.2 - 1.5 * rng.normal(size=N)))).astype(np.float32)
+    weights = np.exp(rng.normal(size=N) + by_confidence * 3 * confidence)
+    ordered, every = Ordered(confidence, 15, units(weights)), np.ones((1, N), bool)
+    outcomes = rng.random((100, N), np.float32) < confidence  # The first is the observed one.
+    errors = calibration_error(ordered.sums(every, outcomes))
+    small += np.sum(errors[1:] >= errors[0]) < 5
+  assert abs(small / draws - 0.05) <= 3 * (0.05 * 0.95 / draws) ** 0.5
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(N) // 3])
