@@ -1,4 +1,4 @@
-"""Binary and multi-label tasks: their logits as logits of two classes, which losses, metrics and calibrators take.
+"""Binary and multi-label tasks as logits of two classes, and losses as functions that Keras trains with.
 
 >>> from calib_jax import losses, metrics
 >>> logits, labels = jnp.array([2.0, -1.0, 0.5]), jnp.array([1, 0, 0])
@@ -18,11 +18,15 @@ all rows together, and ``jax.vmap`` over axis 1 gives one value a label:
 (2,)
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
+from calib_jax.losses import catalogue
 
 Array = jax.Array
 
@@ -47,3 +51,42 @@ def two_class(logits: ArrayLike) -> Array:
   """
   logits = checks.floating(logits, "logits")
   return jnp.stack([jnp.zeros_like(logits), logits], axis=-1)
+
+
+def keras(name: str, **options: Any) -> Callable[[ArrayLike, ArrayLike], Array]:
+  """The loss called ``name`` as a function of ``(y_true, y_pred)``, for ``model.compile(loss=…)`` of Keras 3 on JAX.
+
+  The model's last layer must have no softmax, because ``y_pred`` are logits ``[B, ..., K]``. ``y_true`` are the numbers
+  of classes, ``[B, ...]`` or ``[B, ..., 1]``, which Keras makes floats, or distributions over classes ``[B, ..., K]``,
+  such as one-hot labels. A number that is no integer makes the loss of its row, or of the batch, NaN.
+
+  Args:
+    name: the name of a loss per example or per batch.
+    **options: any of that loss's options.
+
+  Returns:
+    A function that gives ``[B, ...]`` values for a loss per example, which Keras weights by ``sample_weight``, and one
+    value for a loss per batch, of which Keras knows no weights of rows.
+
+  Raises:
+    ValueError: for an unknown name.
+    TypeError: for an unknown option.
+
+  >>> logits = jnp.array([[2.0, 0.0, -1.0], [0.0, 0.5, 0.0]])
+  >>> loss = keras("focal", gamma=1.0)  # model.compile(optimizer="adam", loss=loss)
+  >>> bool(jnp.allclose(loss(jnp.array([[0.0], [2.0]]), logits), loss(jax.nn.one_hot(jnp.array([0, 2]), 3), logits)))
+  True
+  """
+  loss = catalogue.get(name, **options)
+
+  def of_keras(y_true: ArrayLike, y_pred: ArrayLike) -> Array:
+    labels, logits = jnp.asarray(y_true), jnp.asarray(y_pred)
+    if labels.ndim == logits.ndim and labels.shape[-1] == logits.shape[-1]:
+      return loss(logits, labels.astype(logits.dtype))
+    if labels.ndim == logits.ndim and labels.shape[-1] == 1:
+      labels = labels[..., 0]
+    numbers = labels.astype(jnp.int32)  # A number out of range makes a traced loss NaN.
+    return loss(logits, jnp.where(numbers.astype(labels.dtype) == labels, numbers, -1))
+
+  of_keras.__name__ = name
+  return of_keras
