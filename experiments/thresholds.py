@@ -1,11 +1,12 @@
-"""How often guarantees of cuts are broken, how often intervals of costs hold, and what a temperature does to sets.
+"""How often guarantees of cuts, sets and intervals of costs are broken, and what a temperature does to sets.
 
 Run: python -m experiments.thresholds [PREDICTIONS.npz …]
 
 Each simulation of cuts draws confidences and whether the answer was right, chooses a cut, and compares the exact risk
 above it with the one that was asked for. Confidences are of a grid, so that risks are exact sums. Files of predictions,
-with logits or probabilities and labels, are what sets of classes are measured on; without them their rows stay. In the
-end the tables of docs/thresholds.md are written. Everything takes about half an hour on one CPU core.
+with logits or probabilities and labels, are what a temperature is fitted to; without them their rows stay. In the end
+the tables of docs/thresholds.md and of experiments/results/thresholds.md are written. Everything takes about half an
+hour on one CPU core.
 """
 
 import functools
@@ -27,16 +28,17 @@ from calib_jax.thresholds import sets as set_methods
 from experiments.common import commands, markdown, studies
 
 REPEATS = 2000
+PAGE = commands.RESULTS / "thresholds.md"
 SIZES, RISKS = (100, 300, 1000, 10_000), (0.01, 0.05, 0.2)
 MODELS = {"two classes": (0.5, 4.0, 1.0), "ten classes": (0.1, 8.0, 1.0)}  # Lowest confidence, and its beta law.
-KINDS = ("calibrated", "overconfident", "ties", "groups of five")
+KINDS = ("calibrated", "overconfident", "ties", "groups of five", "bounded losses")
 
 
 @functools.cache
-def _grid(model: str, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _grid(model: str, kind: str, steps: int = 2000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """The confidences, from the largest on, their probabilities, and how often the answer is right at each."""
   low, a, b = MODELS[model]
-  grid = np.linspace(0, 1, 2001)
+  grid = np.linspace(0, 1, steps + 1)
   mass = np.diff(stats.beta(a, b).cdf(grid))
   confidence = low + (1 - low) * (grid[1:] + grid[:-1]) / 2
   right = confidence**1.5 if kind == "overconfident" else confidence
@@ -57,11 +59,13 @@ def _measured(model: str, kind: str, size: int, risk: float) -> list[dict[str, o
   for _ in range(REPEATS):
     groups = np.arange(size) // 5 if kind == "groups of five" else None
     index = rng.choice(len(mass), size if groups is None else groups[-1] + 1, p=mass / mass.sum())
-    uniform = rng.uniform(size=len(index))
-    correct = uniform < right[index]
+    if kind == "bounded losses":
+      correct, method = rng.beta(2 * right[index], 2 - 2 * right[index]), "hoeffding_bentkus"
+    else:
+      correct, method = rng.uniform(size=len(index)) < right[index], "binomial"
     if groups is not None:  # The five of a group are copies: they depend as much as they can.
       index, correct = index[groups], correct[groups]
-    cut = selective_threshold(confidence[index], correct, risk=risk, groups=groups).cut
+    cut = selective_threshold(confidence[index], correct, risk=risk, method=method, groups=groups).cut
     place = int(np.sum(confidence >= cut)) - 1
     reached += place >= 0
     broken += place >= 0 and risks[place] > risk
@@ -82,6 +86,15 @@ def _table(rows: pd.DataFrame) -> str:
   return markdown.table(["model", "rows", "best cut accepts %", *(f"n = {size:,}" for size in SIZES)], lines)
 
 
+def _table_of_risks(rows: pd.DataFrame) -> str:
+  """The share of broken guarantees in percent and the mean coverage by risk and size."""
+  lines = []
+  for (model, kind, risk), part in rows.groupby(["model", "kind", "risk"], sort=False):
+    cells = (f"{100 * row.broken:.1f} ({100 * row.coverage:.0f})" for row in part.sort_values("size").itertuples())
+    lines.append([model, kind, f"{100 * risk:g}", f"{100 * part.best.iloc[0]:.0f}", *cells])
+  return markdown.table(["model", "rows", "risk %", "best cut accepts %", *(f"n = {size:,}" for size in SIZES)], lines)
+
+
 STUDY = studies.Study("thresholds", ("model", "kind", "size", "risk"),
                       [(model, kind, size, risk) for model, kind, risk, size in itertools.product(
                         MODELS, KINDS, RISKS, SIZES)], _measured, _table)
@@ -89,7 +102,6 @@ STUDY = studies.Study("thresholds", ("model", "kind", "size", "risk"),
 
 # Of two classes: the log-odds of equally probable examples, of which the predictions have twice as much.
 ODDS = stats.norm.ppf((np.arange(8000) + 0.5) / 8000) * 4
-FEWER = 1000  # Simulations of calibrators and of costs.
 CHOSEN = ("the same examples", "out of fold", "examples of its own")
 
 
@@ -115,7 +127,7 @@ def _out_of_fold(calibrator: str, size: int) -> list[dict[str, object]]:
   rng, fit = np.random.default_rng(zlib.crc32(f"{calibrator} {size}".encode())), FITS[calibrator]
   broken, covered = dict.fromkeys(CHOSEN, 0), dict.fromkeys(CHOSEN, 0.0)
   truth = special.expit(ODDS)
-  for _ in range(FEWER):
+  for _ in range(REPEATS):
     odds = 4 * rng.normal(size=(2, size))
     labels = (rng.uniform(size=odds.shape) < special.expit(odds)).astype(int)
     final, fold = fit(2 * odds[0], labels[0]), stratified_folds(labels[0], 5)
@@ -128,8 +140,8 @@ def _out_of_fold(calibrator: str, size: int) -> list[dict[str, object]]:
       cut = selective_threshold(np.maximum(chosen, 1 - chosen), (chosen > 0.5) == labels[of]).cut
       accepted = np.maximum(p, 1 - p) >= cut
       broken[name] += bool(accepted.any()) and risk_of[accepted].mean() > 0.05
-      covered[name] += accepted.mean() / FEWER
-  return [{"chosen_on": name, "repeats": FEWER, "broken": broken[name] / FEWER, "coverage": covered[name]}
+      covered[name] += accepted.mean() / REPEATS
+  return [{"chosen_on": name, "repeats": REPEATS, "broken": broken[name] / REPEATS, "coverage": covered[name]}
           for name in CHOSEN]
 
 
@@ -153,13 +165,13 @@ def _costs(miss: int, size: int) -> list[dict[str, object]]:
   cost = np.where(grid * miss > 1 - grid, 1 - grid, miss * grid).mean()
   truth = np.array([cost, (miss * grid).mean() - cost, (1 - grid).mean() - cost])
   covered = np.zeros(3)
-  for _ in range(FEWER):
+  for _ in range(REPEATS):
     p = law.rvs(size, random_state=rng)
     decision = decision_threshold(np.stack([1 - p, p], 1), costs, (rng.uniform(size=size) < p).astype(int))
     ends = np.array([decision.interval, *decision.saved_interval])
     covered += (ends[:, 0] <= truth) & (truth <= ends[:, 1])
-  return [{"repeats": FEWER, "cost": covered[0] / FEWER, "less_than_never": covered[1] / FEWER,
-           "less_than_always": covered[2] / FEWER}]
+  return [{"repeats": REPEATS, "cost": covered[0] / REPEATS, "less_than_never": covered[1] / REPEATS,
+           "less_than_always": covered[2] / REPEATS}]
 
 
 def _costs_table(rows: pd.DataFrame) -> str:
@@ -171,6 +183,53 @@ def _costs_table(rows: pd.DataFrame) -> str:
 
 COSTS = studies.Study("thresholds_costs", ("miss", "size"), [*itertools.product((10, 100), (100, 1000, 10_000))],
                       _costs, _costs_table)
+
+
+RULES = {"LAC": {"method": "lac"}, "APS": {"method": "aps"}, "RAPS": {"method": "raps"},
+         "LAC by class": {"method": "lac", "by_class": True}}
+
+
+def _coverage(model: str, kind: str, size: int) -> list[dict[str, object]]:
+  """How often sets hold the true class, 90% being asked, and by class the class for which they do so least often."""
+  confidence, mass, right = _grid(model, kind, 40)
+  classes = round(1 / MODELS[model][0])
+  predicted = np.eye(classes, dtype=bool)
+  # By confidence, predicted class and class: what the model says, and what is true.
+  probs, true = (np.where(predicted, top[:, None, None], (1 - top[:, None, None]) / (classes - 1))
+                 for top in (confidence, right))
+  share_predicted = np.arange(1, classes + 1) / np.arange(1, classes + 1).sum()
+  joint = (mass / mass.sum())[:, None, None] * share_predicted[:, None] * true
+  rng, rows = np.random.default_rng(zlib.crc32(f"{model} {kind} {size}".encode())), probs.reshape(-1, classes)
+  hits, sizes = np.zeros((len(RULES), REPEATS, classes)), np.zeros(len(RULES))
+  for repeat in range(REPEATS):
+    place = rng.choice(joint.size, size, p=joint.ravel())
+    keys = [jax.random.key(2 * repeat + i) for i in range(2)]
+    for i, options in enumerate(RULES.values()):
+      rule = prediction_sets(rows[place // classes], place % classes, key=keys[0], **options)
+      sets = rule(rows, key=keys[1]).reshape(joint.shape)
+      hits[i, repeat] = (joint * sets).sum((0, 1))
+      sizes[i] += (joint.sum(2) * sets.sum(2)).sum() / REPEATS
+  result = []
+  for name, of_rule, mean_size in zip(RULES, hits, sizes, strict=True):
+    shares = of_rule / joint.sum((0, 1)) if "by_class" in RULES[name] else of_rule.sum(1, keepdims=True)
+    least = np.argmin(shares.mean(0))
+    result.append({"rule": name, "repeats": REPEATS, "coverage": shares.mean(0)[least],
+                   "error": shares.std(0)[least] / REPEATS**0.5, "set_size": mean_size})
+  return result
+
+
+def _coverage_table(rows: pd.DataFrame) -> str:
+  """Coverages in percent and mean sizes by rule and size; bold if below 90% by more than three standard errors."""
+  is_low = rows.coverage + 3 * rows.error < 0.9
+  shares = studies.percent(rows.coverage)
+  cells = shares.mask(is_low, "**" + shares + "**") + rows.set_size.map(" ({:.2f})".format)
+  table = rows.assign(cell=cells).set_index(["model", "kind", "rule", "size"]).cell
+  return markdown.table(["model", "rows", "rule", *(f"n = {size:,}" for size in SIZES)], [
+    [*key, *(table[(*key, size)] for size in SIZES)] for key in itertools.product(MODELS, KINDS[:3], RULES)])
+
+
+COVERAGE = studies.Study("thresholds_coverage", ("size", "model", "kind"), [
+  *itertools.product(SIZES, MODELS, KINDS[:3])], lambda size, *law: _coverage(*law, size), _coverage_table)
 SPLITS, FITTED = 20, ("nothing", "other examples", "the same examples")
 
 
@@ -219,10 +278,12 @@ def main(arguments: list[str] | None = None) -> None:
   """Runs what has no rows yet, and writes the tables of the guide."""
   parser = commands.parser("experiments.thresholds", __doc__)
   parser.add_argument("predictions", nargs="*", type=pathlib.Path)
-  all_studies = (STUDY, OUT_OF_FOLD, sets_study(parser.parse_args(arguments).predictions), COSTS)
-  for study in all_studies:
+  sets = sets_study(parser.parse_args(arguments).predictions)
+  for study in (STUDY, OUT_OF_FOLD, COVERAGE, COSTS, sets):
     study.run()
-  studies.write("thresholds.md", "experiments.thresholds", *(study.page() for study in all_studies))
+  studies.write("thresholds.md", "experiments.thresholds", STUDY.page(), sets.page())
+  by_risk = STUDY._replace(table=_table_of_risks)
+  studies.write(PAGE, "experiments.thresholds", *(study.page() for study in (by_risk, OUT_OF_FOLD, COVERAGE, COSTS)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 
 from calib_jax.thresholds import Threshold
 from experiments import thresholds
+from experiments.common import studies
 from experiments.common.commands import ROOT
 
 
@@ -22,7 +23,7 @@ def test_a_cut_that_accepts_everything_breaks_a_low_risk_and_none_breaks_nothing
 
 
 def test_a_calibrator_that_knows_nothing_has_no_cut_out_of_fold_and_sets_and_costs_are_counted(monkeypatch, tmp_path):
-  monkeypatch.setattr(thresholds, "FEWER", 3)
+  monkeypatch.setattr(thresholds, "REPEATS", 3)
   monkeypatch.setattr(thresholds, "SPLITS", 2)
   monkeypatch.setitem(thresholds.FITS, "half", lambda odds, labels: lambda new: np.full(new.shape, 0.6))
   assert [(row["broken"], row["coverage"]) for row in thresholds._out_of_fold("half", 100)] == [(0, 0)] * 3
@@ -35,7 +36,20 @@ def test_a_calibrator_that_knows_nothing_has_no_cut_out_of_fold_and_sets_and_cos
   assert all(row["size"] == 2 and row["coverage"] == 1 for row in rows)  # 30% errors need both classes in each set.
 
 
-@pytest.mark.parametrize("study", [thresholds.STUDY, thresholds.OUT_OF_FOLD, thresholds.sets_study([]),
-                                   thresholds.COSTS], ids=lambda study: study.name)
-def test_the_tables_of_the_guide_are_those_of_the_rows(study):
-  assert study.page() in (ROOT / "docs" / "thresholds.md").read_text(encoding="utf-8")
+def test_the_coverage_of_sets_is_that_of_the_law(monkeypatch):
+  """Sets with the classes that the rule is made to have, of predictions of two classes."""
+  monkeypatch.setattr(thresholds, "REPEATS", 2)
+  monkeypatch.setattr(thresholds, "prediction_sets", lambda *arrays, **options: lambda probs, key: np.tile(
+    [True, False], (len(probs), 1)))
+  marginal, *_, by_class = thresholds._coverage("two classes", "calibrated", 50)
+  # Predictions are class 0 in 1/3 and right in 90%: confidences are (1 + b) / 2, b of Beta(4, 1).
+  assert marginal["coverage"] == pytest.approx(0.9 / 3 + 0.1 * 2 / 3, abs=1e-3)
+  assert (by_class["coverage"], marginal["set_size"], marginal["error"]) == pytest.approx((0, 1, 0))
+
+
+def test_the_tables_of_both_pages_are_those_of_the_rows(monkeypatch):
+  pages = {}
+  monkeypatch.setattr(studies.Study, "run", lambda study: None)
+  monkeypatch.setattr(studies, "write_text", lambda path, text: pages.update({path: text}))
+  thresholds.main([])
+  assert pages == {path: path.read_text(encoding="utf-8") for path in (ROOT / "docs/thresholds.md", thresholds.PAGE)}
