@@ -202,7 +202,8 @@ def fit_batch(logits: ArrayLike, labels: ArrayLike, where: ArrayLike | None, wei
   value from which nothing can be learnt, and no row that counts are a ValueError. Traced logits become NaN in a row
   whose label is no class of it, and traced weights NaN where they are below 0.
   """
-  return _flat(*_checked(logits, labels, where, weights))
+  arrays = _checked(logits, labels, where, weights)
+  return compilation.sized(_flat, np.size(arrays[0]))(*arrays)
 
 
 def _checked(logits, labels, where, weights) -> tuple:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
+from calib_jax._system import compilation
 from calib_jax.calibrators.base import Calibrator, fit_batch, get, register
 from calib_jax.calibrators.logistic import platt
 from calib_jax.calibrators.one_vs_rest import LEAST
@@ -73,9 +74,10 @@ def record_calibration(base: str | Calibrator = "platt", **base_options: Any) ->
   def fit(logits, labels, *, where=None, weights=None):
     logits, labels, counts = fit_batch(_of_odds(logits), labels, where, weights)
     counted = {"where": counts} if counts.dtype == bool else {"weights": counts}
-    ends, every = _ends(logits, counts), [jnp.asarray(share, logits.dtype) for share in CHANCE_SHARES]
+    ends_of, loss = (compilation.sized(function, logits.size) for function in (_ends, _nll))
+    ends, every = ends_of(logits, counts), [jnp.asarray(share, logits.dtype) for share in CHANCE_SHARES]
     mixed = [_drawn_in(logits, ends | {"chance_share": share}) for share in every]
-    losses = [_nll(PLATT.fit(x, labels, **counted), x, labels, counts) for x in mixed]
+    losses = [loss(PLATT.fit(x, labels, **counted), x, labels, counts) for x in mixed]
     drawn_in = ends | {"chance_share": jnp.stack(every)[jnp.argmin(jnp.stack(losses))]}
     return base.fit(_drawn_in(logits, drawn_in), labels, **counted) | drawn_in
 
@@ -91,6 +93,11 @@ def _of_odds(logits) -> Array:
   if not logits.ndim or logits.shape[-1] != 2:
     raise ValueError(f"records have two columns, of a wrong and of a right answer: got logits {logits.shape}.")
   checks.warn_of_probs(logits)
+  return _clipped(logits)
+
+
+@jax.jit
+def _clipped(logits: Array) -> Array:
   odds = jnp.clip(logits[..., 1] - logits[..., 0], -MOST_ODDS, MOST_ODDS)
   return jnp.stack([jnp.zeros_like(odds), odds], axis=-1)
 
@@ -104,14 +111,12 @@ def _drawn_in(logits: Array, params: dict) -> Array:
   return jnp.stack([jnp.zeros_like(odds), odds], axis=-1)
 
 
-@jax.jit
 def _ends(logits: Array, counts: Array) -> dict:
   """The log-odds of the ends, of arrays as ``fit_batch`` returns them."""
   odds = logits[:, 1]
   return {"least": -_end(jax.nn.sigmoid(odds), counts), "most": _end(jax.nn.sigmoid(-odds), counts)}
 
 
-@jax.jit
 def _nll(params: dict, logits: Array, labels: Array, counts: Array) -> Array:
   """The NLL of Platt scaling, but for a factor that is the same for all params."""
   return jnp.sum(counts.astype(logits.dtype) * cross_entropy(PLATT.apply(params, logits), labels))

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from jax.typing import ArrayLike
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.groups import standard_error, stratified_folds
@@ -100,7 +100,7 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
     values = np.where({"both": True, "over": side < 0, "under": side > 0}[sign], side * (y - f[:, 1]), 0)
   estimate = float(values.mean())
   deviation = VARIANCE**0.5 * standard_error(values, groups)
-  return VariationalError(estimate, estimate - float(stats.norm.ppf(level)) * deviation)
+  return VariationalError(estimate, estimate - float(ndtri(level)) * deviation)
 
 
 def _boosting() -> Any:

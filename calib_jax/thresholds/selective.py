@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jax.typing import ArrayLike
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from calib_jax import _checks as checks
 from calib_jax.intervals import draws
@@ -151,6 +151,8 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
   >>> check.accepted, round(check.risk, 2), round(check.p_value, 2)
   (3, 0.33, 0.14)
   """
+  from scipy import stats  # Imported where it is used, because the import takes 0.4 s.
+
   checks.options(risk=(risk, "(0, 1)"), level=(level, "(0, 1)"))
   confidence, loss = _pairs(confidence, correct, "binomial")
   accepted = confidence >= cut
@@ -190,6 +192,8 @@ def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, me
 
 def _p_values(n: np.ndarray, losses: np.ndarray, risk: float, method: str) -> np.ndarray:
   """The p-values of risks above ``risk``; sizes that are no integers, of groups, are rounded to the safe side."""
+  from scipy import stats
+
   p_values = stats.binom.cdf(np.ceil(losses - 1e-9), np.floor(n + 1e-9), risk)
   if method == "binomial":
     return p_values
@@ -200,6 +204,8 @@ def _p_values(n: np.ndarray, losses: np.ndarray, risk: float, method: str) -> np
 
 def binomial_interval(rate: float, n: float, level: float) -> tuple[float, float]:
   """The exact interval of a rate among n, which groups may make a fraction (Clopper & Pearson 1934)."""
+  from scipy import stats
+
   tail, hits = (1 - level) / 2, rate * n
   return (float(stats.beta.ppf(tail, hits, n - hits + 1)) if hits > 0 else 0.0,
           float(stats.beta.isf(tail, hits + 1, n - hits)) if hits < n else 1.0)
