@@ -28,10 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
   parser = argparse.ArgumentParser(prog="calib-jax apply", description=__doc__.splitlines()[0], allow_abbrev=False)
   parser.error = lambda message: argparse.ArgumentParser.error(parser, printable(message))
   parser.add_argument("--calibrator", metavar="FILE", required=True, help="a fitted calibrator, such as calibrator.npz")
-  parser.add_argument("--predictions", metavar="FILE", required=True, help="what it is applied to")
-  parser.add_argument("--out", metavar="FILE", required=True, help=f"what is written: {', '.join(streaming.SUFFIXES)}")
-  parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
-  parser.add_argument("--percent", action="store_true", help="probabilities are percentages, from 0 to 100")
+  parser.add_argument("--predictions", metavar="FILE", required=True,
+                      help="the predictions to calibrate, with or without labels")
+  parser.add_argument("--out", metavar="FILE", required=True, help="the file to write, of any of these kinds: "
+                      f"{', '.join(streaming.SUFFIXES)}")
+  parser.add_argument("--logits", action="store_true", help="reads scores as logits, even if they seem probabilities")
+  parser.add_argument("--percent", action="store_true", help="reads probabilities as percentages, from 0 to 100")
   options = parser.parse_args(arguments)
   return shared.answered(lambda: _applied(options), options.out)
 

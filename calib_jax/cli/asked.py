@@ -26,9 +26,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--risk", type=float, help="finds the lowest cut of the confidence above which at most this "
                       "share are errors, such as 0.05; it is chosen on --fit or --choose, and judged on --test")
   parser.add_argument("--level", type=float, default=0.95, help="the probability of that guarantee, by default 0.95")
-  parser.add_argument("--cut", type=float, help="a cut from before, which is tested on --test and not chosen again")
-  parser.add_argument("--choose", metavar="FILE", help="predictions on which the cut and the sets are chosen, others "
-                      "than those of --fit; by default --fit, each example calibrated without its fold")
+  parser.add_argument("--cut", type=float, help="the cut of an earlier evaluation, which is tested on --test")
+  parser.add_argument("--choose", metavar="FILE", help="predictions on which the cut and the sets are chosen, which "
+                      "must be others than those of --fit; by default --fit, where the calibrator of an example was "
+                      "not fitted to it")
   parser.add_argument("--sets", type=float, metavar="COVERAGE", help="sets of classes that hold the true one this "
                       "often, such as 0.9")
   parser.add_argument("--costs", metavar="FILE", help="a .csv of acts by classes, named in the header and in the "
@@ -63,8 +64,8 @@ def check(options: argparse.Namespace) -> None:
   if options.choose and not chooses:
     raise UserError("--choose is what --risk and --sets are chosen on: add one of them, and leave out --cut.")
   if chooses and not (options.fit or options.choose):
-    raise UserError("what --risk and --sets choose is chosen on --fit or --choose and judged on --test, which must be "
-                    "others: name both, or a cut from before by --cut.")
+    raise UserError("--risk and --sets choose on the predictions of --fit or --choose, and those of --test, which "
+                    "judge, must be others: name both, or a cut from before by --cut.")
   if options.sets is not None and (options.groups or not options.test):
     raise UserError("--sets are judged on --test, and hold for examples that do not depend on each other: name --test, "
                     "and leave out --groups.")

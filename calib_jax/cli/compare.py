@@ -1,4 +1,4 @@
-"""Compares finished runs and files of predictions on one page: python -m calib_jax compare RUN RUN.
+"""Compares finished runs and files of predictions on one page: calib-jax compare RUN RUN.
 
 Each argument is the directory of a run, or a file of predictions of the same test set. The calibrators are fitted to
 each run's validation predictions; files are compared as they are.
@@ -16,8 +16,8 @@ def main(arguments: list[str] | None = None) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
   parser = argparse.ArgumentParser(prog="calib-jax compare", description=__doc__.splitlines()[0], allow_abbrev=False)
   parser.add_argument("paths", nargs="+", metavar="RUN_OR_FILE", help="directories of runs, or files of predictions")
-  parser.add_argument("--baseline", metavar="NAME", help="the name in the table of what the others are compared with; "
-                      "by default the first")
+  parser.add_argument("--baseline", metavar="NAME", help="the name, as the table has it, of the run or file that the "
+                      "others are compared with; by default the first")
   shared.add_options(parser)
   parser.set_defaults(fail_if=None)
   return shared.run(parser.parse_intermixed_args(arguments), _models)

@@ -1,4 +1,4 @@
-"""Evaluates predictions of any framework: python -m calib_jax.evaluation --fit val.npz --test test.npz.
+"""Evaluates predictions of any framework: calib-jax evaluate --fit val.npz --test test.npz.
 
 Each file is an ``.npz`` with ``labels`` ``[N]`` and ``logits`` (or ``probs``) ``[N, K]``, a pair LOGITS.npy,LABELS.npy,
 a .csv, .tsv, .jsonl or .parquet; one column is the probability or the log-odds of class 1. A file with ``confidence``
@@ -29,26 +29,28 @@ MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one.
 
 def main(arguments: list[str] | None = None) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
-  parser = argparse.ArgumentParser(prog="python -m calib_jax.evaluation", description=__doc__.splitlines()[0],
+  parser = argparse.ArgumentParser(prog="calib-jax evaluate", description=__doc__.splitlines()[0],
                                    allow_abbrev=False)
   parser.add_argument("--fit", metavar="FILE", nargs="+", default=[],
                       help="validation predictions, to which calibrators are fitted")
   parser.add_argument("--test", metavar="FILE", nargs="+", action="append", default=[],
-                      help="test predictions; may be repeated")
+                      help="test predictions; repeat --test for more sets; the first line of the result is about "
+                      "the first set")
   parser.add_argument("--ood", metavar="FILE", nargs="+", action="append", default=[],
-                      help="out-of-distribution predictions, whose labels do not matter; may be repeated")
-  parser.add_argument("--ensemble", action="store_true", help="the files after --fit, after each --test and after each "
-                      "--ood are those of the members of an ensemble, in the same order")
+                      help="out-of-distribution predictions, whose labels are not used; may be repeated")
+  parser.add_argument("--ensemble", action="store_true", help="each of --fit, --test and --ood names one file of each "
+                      "member of an ensemble, in the same order")
   parser.add_argument("--compare", nargs="+", metavar="RUN_OR_FILE", default=[],
                       help="directories of runs, or files of predictions of the first --test, to compare with")
-  parser.add_argument("--folds", type=int, default=5, help="folds of cross-validation, without --test")
+  parser.add_argument("--folds", type=int, default=5, help="folds of cross-validation, which is what is done without "
+                      "--test; by default 5")
   parser.add_argument("--groups", metavar="KEY", default="",
-                      help="the array whose equal values mark examples that belong together")
-  parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="the arrays whose values divide the test "
-                      "examples into subgroups, such as tasks, which are reported one by one")
+                      help="the column or array whose equal values mark examples that depend on each other")
+  parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="the columns or arrays whose values divide "
+                      "the test examples into subgroups, such as tasks, which are reported one by one")
   parser.add_argument("--fit_by", metavar="KEY", default="", help="also fits the calibrators to each subgroup of this "
-                      "array, shrunk to those of all examples where it has few, and reports the subgroups as --by does")
-  parser.add_argument("--weights", metavar="KEY", default="", help="the array of the weights of the examples, numbers "
+                      "column, shrunk to all examples where it has few, and reports the subgroups as --by does")
+  parser.add_argument("--weights", metavar="KEY", default="", help="the column of the weights of the examples, numbers "
                       "of at least 0 of which only the ratios matter; --fit and every --test must have it")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                       "multilabel files scores and labels are [N, L], and each label is a binary problem")
@@ -197,11 +199,10 @@ def _check(options: argparse.Namespace) -> None:
   asked.check(options)
   if options.fit_by and (not (options.fit and options.test) or options.ensemble or options.task == "multilabel"
                          or options.ood or options.risk or options.sets or options.costs):
-    raise UserError("--fit_by needs --fit and --test, and goes without --ensemble, --task=multilabel, --ood, --risk, "
-                    "--cut, --sets and --costs.")
+    raise UserError("--fit_by needs --fit and --test, and cannot be combined with --ensemble, --task=multilabel, "
+                    "--ood, --risk, --cut, --sets and --costs.")
   if options.weights and (options.ood or options.risk or options.sets or options.costs):
-    raise UserError("--weights go without --ood, --risk, --cut, --sets and --costs, which count examples: leave them "
-                    "out.")
+    raise UserError("--weights cannot be combined with --ood, --risk, --cut, --sets and --costs, which count examples.")
 
 
 def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluation.Predictions],

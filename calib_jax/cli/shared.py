@@ -32,14 +32,15 @@ ENOUGH, FEWEST = 10_000_000, 200  # Examples times resamples from which on fewer
 def add_options(parser: argparse.ArgumentParser) -> None:
   """Adds the options that the commands share, and makes messages about wrong ones printable."""
   parser.error = lambda message: argparse.ArgumentParser.error(parser, printable(message))
-  parser.add_argument("--logits", action="store_true", help="scores are logits also if they look like probabilities")
-  parser.add_argument("--percent", action="store_true", help="probabilities are percentages, from 0 to 100")
+  parser.add_argument("--logits", action="store_true", help="reads scores as logits, even if they seem probabilities")
+  parser.add_argument("--percent", action="store_true", help="reads probabilities as percentages, from 0 to 100")
   parser.add_argument("--ignore_label", type=int, metavar="LABEL",
                       help="leaves out rows with this label, such as -100, which are not scored")
   parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=[],
-                      help="by default temperature scaling, and beside it what the evidence recommends for so many "
-                      "examples and classes; auto selects one by cross-validation on what it is fitted to")
-  parser.add_argument("--num_bins", type=int, default=15)
+                      help="the calibrators to fit, by default those that the evidence recommends for so many examples "
+                      "and classes; auto selects one by cross-validation on what it is fitted to")
+  parser.add_argument("--num_bins", type=int, default=15, help="bins of the calibration errors and the reliability "
+                      "diagrams; by default 15")
   parser.add_argument("--num_resamples", type=int, help="resamples of the intervals; by default 1,000, and fewer (at "
                       "least 200) for more than 10,000 examples")
   parser.add_argument("--columns", metavar="NAME,…", default=",".join(SHORT_TABLE),
@@ -51,10 +52,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                       help="formats of the figures beside SVG, which the page has")
   parser.add_argument("--figure_width", choices=("single", "double"),
                       help="the width of all figures, a column of a paper or both; by default what suits the page")
-  parser.add_argument("--open", action="store_true", help="opens the page in the browser, with --out")
-  parser.add_argument("--save_probs", action="store_true", help="writes the calibrated probabilities of each set too, "
-                      "with --out")
-  parser.add_argument("--json", metavar="FILE", help="also writes results.json there; - prints it, and nothing else")
+  parser.add_argument("--open", action="store_true", help="opens the page that --out writes in the browser")
+  parser.add_argument("--save_probs", action="store_true", help="also writes the calibrated probabilities of each set "
+                      "to the directory of --out")
+  parser.add_argument("--json", metavar="FILE", help="also writes the content of results.json to this file, or with - "
+                      "prints it and nothing else")
 
 
 class Inputs(NamedTuple):
@@ -105,7 +107,7 @@ def _check_columns(names: Collection[str], every_part: Collection[Predictions]) 
     if isinstance(column.compute, ClasswiseError) and any(part.records for part in every_part):
       raise UserError(f"records have no {name}, because they have no classes: leave it out of --columns.")
     if not column.weighted and any(part.weights is not None for part in every_part):
-      raise UserError(f"{name} counts examples, so that weights have none: leave it out of --columns.")
+      raise UserError(f"{name} counts examples, so that it is not defined with --weights: leave it out of --columns.")
 
 
 def answered(action: Callable[[], int | None], out: str | None) -> int:

@@ -34,7 +34,7 @@ def weighted(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], name: str
   count, weights = len(arrays[per_row[0]]), arrays.get(name, np.zeros(0))
   if name not in arrays or weights.shape not in ((count,), (count, 1)) or weights.dtype.kind not in "biufU":
     actual = f"{weights.dtype} of shape {weights.shape}" if name in arrays else "nothing of that name"
-    raise FileError(f": the weights {short(name)} must be {count} numbers, one a row: it holds {actual}.")
+    raise FileError(f": the weights {short(name)} must be {count} numbers, one a row: the file holds {actual}.")
   values = [_number(x) for x in weights.ravel().tolist()]
   weights = np.array(values, np.float64)
   is_wrong = ~(np.isfinite(weights) & (weights >= 0))

@@ -189,8 +189,8 @@ def test_weights_are_read_of_every_file_and_rows_of_weight_0_are_left_out(suffix
 
 
 @pytest.mark.parametrize(("arrays", "message"), [
-  ({}, "the weights 'w' must be 12 numbers, one a row: it holds nothing of that name"),
-  ({"w": np.ones(6)}, "must be 12 numbers, one a row: it holds float64 of shape"),
+  ({}, "the weights 'w' must be 12 numbers, one a row: the file holds nothing of that name"),
+  ({"w": np.ones(6)}, "must be 12 numbers, one a row: the file holds float64 of shape"),
   ({"w": np.zeros(12)}, "all weights 'w' are 0, so that no row is left"),
   ({"w": np.array(["1"] * 11 + ["x"])}, "that of row 11, counted from 0, is 'x'")])
 def test_weights_that_are_none_are_refused_in_a_sentence(arrays, message, tmp_path, capsys):
@@ -211,7 +211,7 @@ def test_the_command_says_what_is_weighted_and_refuses_what_counts_examples(tmp_
   row = content["results"]["test"]["test"]["none"]
   assert content["settings"]["sets"]["test"]["num_effective"] == pytest.approx(worth) and "aurc" not in row
   assert row["accuracy"]["value"] == pytest.approx(np.average(_values(PART).correct[:, 0], weights=SOME))
-  for arguments, message in ((["--columns=aurc"], "aurc counts examples"), (["--risk=0.1"], "--weights go without"),
+  for arguments, message in ((["--columns=aurc"], "aurc counts examples"), (["--risk=0.1"], "--weights cannot be"),
                              (["--compare", str(tmp_path / "val.npz")], "val has other examples than test")):
     assert command.main([*command_line, *arguments]) == 2
     assert message in capsys.readouterr().err
