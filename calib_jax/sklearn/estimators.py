@@ -1,5 +1,6 @@
 """The two estimators: of a classifier, and of scores that are there already."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -164,12 +165,14 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
     method: the name of the calibrator, or "auto" for the choice of ``calibrators.select``.
     cv: the number of folds, a splitter of scikit-learn, or "prefit" for an estimator that is fitted already, which
       ``fit`` leaves as it is.
+    ensemble: whether every fold keeps its classifier and a calibrator that is fitted to the examples it held out, and
+      probabilities are the means of theirs, as in ``CalibratedClassifierCV(ensemble=True)``.
     **options: arguments of the calibrator; they are parameters of this estimator too.
 
   Attributes:
     classes_: ``[K]``, the classes in the order of the columns of ``predict_proba``.
-    estimator_: the fitted classifier.
-    calibrator_: the fitted calibrator, a function of logits.
+    estimator_: the fitted classifier, and ``calibrator_`` the fitted calibrator, a function of logits; or
+    members_: with ``ensemble``, a prefit ``CalibratedClassifier`` of each fold.
 
   >>> from sklearn.datasets import load_breast_cancer
   >>> x, y = load_breast_cancer(return_X_y=True)
@@ -177,10 +180,12 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
   'line'
   """
 
-  def __init__(self, estimator: Any = None, method: str = "temperature_scaling", *, cv: Any = 5, **options: Any):
+  def __init__(self, estimator: Any = None, method: str = "temperature_scaling", *, cv: Any = 5,
+               ensemble: bool = False, **options: Any):
     self.estimator = estimator
     self.method = method
     self.cv = cv
+    self.ensemble = ensemble
     vars(self).update(options)
 
   def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "CalibratedClassifier":
@@ -203,6 +208,14 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
     y = column_or_1d(check_array(y, ensure_2d=False, dtype=None), warn=True)
     check_classification_targets(y)
     weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+    if self.ensemble:
+      if self.cv == "prefit":
+        raise ValueError('ensemble=True needs folds: got cv="prefit".')
+      self.classes_ = np.unique(y)
+      self.members_ = [clone(self).set_params(estimator=estimator, cv="prefit", ensemble=False).fit(
+        _safe_indexing(X, rows), y[rows], None if weights is None else weights[rows])
+        for estimator, rows in self._folds(X, y, weights)]
+      return self
     if self.cv == "prefit":
       self.estimator_ = self._estimator()
       check_is_fitted(self.estimator_)
@@ -220,6 +233,8 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
   def predict_proba(self, X: Any) -> np.ndarray:
     """Returns the calibrated probabilities ``[N, K]`` of the rows of ``X``."""
     check_is_fitted(self)
+    if self.ensemble:
+      return np.mean([member.predict_proba(X) for member in self.members_], axis=0)
     return self._calibrated(_scores(self.estimator_, X))
 
   def _estimator(self) -> Any:
@@ -232,22 +247,27 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
 
   def _out_of_fold(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """The logits ``[N, K]`` of every row, by a classifier that has not learnt from it."""
-    folds = check_cv(self.cv, y, classifier=True)
-    fewest = np.unique(y, return_counts=True)[1].min()
-    if isinstance(self.cv, int) and fewest < self.cv:
-      raise ValueError(f"cv={self.cv} needs at least {self.cv} examples of each class: got n_samples={len(y)}, and "
-                       f"{fewest} of the rarest class.")
     logits = np.empty((len(y), max(len(self.classes_), 2)))
     seen = np.zeros(len(y), int)
-    for train, held_out in folds.split(X, y):
-      estimator = self._trained(_safe_indexing(X, train), y[train], None if weights is None else weights[train])
-      if len(estimator.classes_) != len(self.classes_):
-        raise ValueError("a fold of cv has no example of some class to train on: use fewer or stratified folds.")
+    for estimator, held_out in self._folds(X, y, weights):
       logits[held_out] = _scores(estimator, _safe_indexing(X, held_out))
       seen[held_out] += 1
     if np.any(seen != 1):
       raise ValueError("cv must hold out every example exactly once.")
     return logits
+
+  def _folds(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yields the classifier of every fold, and the rows that it has not learnt from."""
+    folds = check_cv(self.cv, y, classifier=True)
+    fewest = np.unique(y, return_counts=True)[1].min()
+    if isinstance(self.cv, int) and fewest < self.cv:
+      raise ValueError(f"cv={self.cv} needs at least {self.cv} examples of each class: got n_samples={len(y)}, and "
+                       f"{fewest} of the rarest class.")
+    for train, held_out in folds.split(X, y):
+      estimator = self._trained(_safe_indexing(X, train), y[train], None if weights is None else weights[train])
+      if len(estimator.classes_) != len(self.classes_):
+        raise ValueError("a fold of cv has no example of some class to train on: use fewer or stratified folds.")
+      yield estimator, held_out
 
   def __sklearn_tags__(self) -> Any:
     """Returns the tags of the classifier, whose input this one takes."""

@@ -32,9 +32,10 @@ TO_NINE_DIGITS = {f"check_sample_weight_equivalence_on_{kind}_data": "float32" f
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_check_estimator():
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_check_estimator(ensemble):
   # Three folds, because the checks have data with three or four examples in a class.
-  results = check_estimator(CalibratedClassifier(cv=3), on_fail="raise", on_skip=None,
+  results = check_estimator(CalibratedClassifier(cv=3, ensemble=ensemble), on_fail="raise", on_skip=None,
                             expected_failed_checks=TO_NINE_DIGITS)
   assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
 
@@ -49,6 +50,20 @@ def test_the_calibrator_is_fitted_to_scores_out_of_fold_and_the_classifier_to_al
   np.testing.assert_allclose(model.predict_proba(X), scaled / scaled.sum(1, keepdims=True), rtol=1e-4, atol=1e-6)
   np.testing.assert_array_equal(model.predict(X), NAMES[own.argmax(1)])
   assert list(model.classes_) == list(NAMES) and model.n_features_in_ == 4
+
+
+def test_an_ensemble_has_the_mean_of_classifiers_that_are_calibrated_on_their_own_folds():
+  weights = RNG.integers(1, 3, 240)
+  model = CalibratedClassifier(GaussianNB(), "vector_scaling", cv=3, ensemble=True).fit(X, NAMES[Y], weights)
+  expected, calibrator = [], calibrators.vector_scaling()
+  for train, held_out in StratifiedKFold(3).split(X, Y):
+    classifier = GaussianNB().fit(X[train], Y[train], weights[train])
+    params = calibrator.fit(classifier.predict_log_proba(X[held_out]), Y[held_out], weights=weights[held_out])
+    expected.append(np.exp(calibrator.apply(params, classifier.predict_log_proba(X))))
+  np.testing.assert_allclose(model.predict_proba(X), np.mean(expected, axis=0), rtol=1e-4, atol=1e-6)
+  np.testing.assert_array_equal(model.predict(X), NAMES[np.mean(expected, axis=0).argmax(1)])
+  with pytest.raises(ValueError, match="ensemble=True needs folds"):
+    CalibratedClassifier(GaussianNB().fit(X, Y), cv="prefit", ensemble=True).fit(X, Y)
 
 
 def test_a_prefit_classifier_is_left_as_it_is_and_masked_by_no_refit():
