@@ -43,8 +43,8 @@ def _theirs(method: str, **options) -> Callable:
   return lambda classifier: CalibratedClassifierCV(classifier, method=method, cv=5, **options)
 
 
-def _ours(method: str, **options) -> Callable:
-  return lambda classifier: CalibratedClassifier(classifier, method, **options)
+def _ours(method: str) -> Callable:
+  return lambda classifier: CalibratedClassifier(classifier, method)
 
 
 CALIBRATED = {
@@ -54,7 +54,6 @@ CALIBRATED = {
   "sigmoid, scikit-learn, five classifiers": _theirs("sigmoid", ensemble=True),
   **{name: _ours(name) for name in ("temperature_scaling", "platt", "beta_calibration", "structured_vector_scaling",
                                     "structured_matrix_scaling", "auto")},
-  **{f"{name}, five classifiers": _ours(name, ensemble=True) for name in ("temperature_scaling", "auto")},
 }
 
 
