@@ -39,7 +39,8 @@ def _repository() -> dict[str, str]:
 project = "calib_jax"
 version = release = calib_jax.__version__
 copyright = "the calib_jax authors"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx_design", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon",
+              "sphinx.ext.viewcode"]
 root_doc = "docs/index"
 include_patterns = ["docs/**", "experiments/README.md", "experiments/results/**", "CONTRIBUTING.md", "CHANGELOG.md",
                     "calib_jax/data/embedded/README.md", "configs/README.md"]
