@@ -1,5 +1,4 @@
-"""Copies the table and the figure of a finished `make demo` into docs/demo.md, and a short table and a narrow figure,
-which is readable on a telephone, into the README.
+"""Copies the table and the figure of a finished `make demo` into docs/demo.md, and both, smaller, into the README.
 
 Run: python docs/demo.py [--check]
 
