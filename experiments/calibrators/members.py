@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import calibrators
+from calib_jax.intervals.calibration_tests import holm
 from calib_jax.predictions.loading import load
 from experiments.common import commands, comparison, markdown, scales, studies
 
@@ -47,23 +48,24 @@ def measured(task: str, method: str, ensemble: str, folder: pathlib.Path) -> lis
   return new
 
 
-def table(rows: pd.DataFrame) -> str:
-  """Returns the log loss of each way less that of the pooled probabilities, in thousandths."""
-  lines = []
+def page(rows: pd.DataFrame) -> str:
+  """Returns the page: the log loss of each way less that of the pooled probabilities, and what is shown by it."""
+  lines, changes = [], {}
   for (task, method), of_method in rows.groupby(["task", "method"], sort=False):
     for way in (MEAN, JOINT):
-      cells = []
       for name in SETS:
         by_way = {label: {str(row.seed): row.nll for row in part.itertuples()} for label, part in
                   of_method[of_method["set"] == name].groupby("calibrator")}
-        cells.append(comparison.paired(by_way[way], by_way[BASELINE]).text(1, 1000))
-      lines.append([scales.described(task), method, str(of_method.seed.nunique()), way, *cells])
-  return markdown.table(["networks", "trained with", "ensembles", "calibrated by", *SETS.values()], lines)
-
-
-def page(rows: pd.DataFrame) -> str:
-  """Returns the page in Markdown."""
-  return markdown.filled("calibrators/members.md.jinja", lines=table(rows))
+        changes[task, method, way, name] = comparison.paired(by_way[way], by_way[BASELINE])
+      lines.append([scales.described(task), method, str(of_method.seed.nunique()), way,
+                    *(changes[task, method, way, name].text(1, 1000) for name in SETS)])
+  joint = [change for (*_, way, name), change in changes.items() if (way, name) == (JOINT, "test")]
+  p_values = holm([change.p_value for change in joint])
+  lower, higher = (sum(p < 1 - comparison.LEVEL and sign * change.mean > 0 for change, p in zip(
+    joint, p_values, strict=True)) for sign in (-1, 1))
+  head = ["networks", "trained with", "ensembles", "calibrated by", *SETS.values()]
+  return markdown.filled("calibrators/members.md.jinja", lower=lower, higher=higher, number=len(joint),
+                         rows=markdown.table(head, lines))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
