@@ -51,7 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--figures", nargs="+", choices=("pdf", "png"), default=[],
                       help="formats of the figures beside SVG, which the page has")
   parser.add_argument("--figure_width", choices=("single", "double"),
-                      help="the width of all figures, a column of a paper or both; by default what suits the page")
+                      help="the width of the figures of --figures, a column of a paper or both; by default that of the "
+                      "page, whose figures stay as they are")
   parser.add_argument("--open", action="store_true", help="opens the page that --out writes in the browser")
   parser.add_argument("--save_probs", action="store_true", help="also writes the calibrated probabilities of each set "
                       "to the directory of --out")
@@ -84,6 +85,8 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
     formats.columns(options.columns.split(","))
     if options.open and not options.out:
       raise UserError("--open opens the page that --out DIR writes: say where with --out.")
+    if options.figure_width and not options.figures:
+      raise UserError("--figure_width is of the formats of --figures: add --figures pdf, for example.")
     if options.save_probs and not options.out:
       raise UserError("--save_probs writes into the directory of --out: say which.")
     with progress.shown(note) if sys.stderr.isatty() else contextlib.nullcontext():

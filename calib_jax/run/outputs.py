@@ -40,7 +40,7 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   The page shows the ``title`` and the ``config``, the curves of ``log``, the ``metrics.jsonl`` of a run, or those of
   several runs by name, and how many ``seconds`` the evaluation took; without them, the same results give the same
   page. ``figures`` are the formats of the figures beside SVG, which the page has: ``pdf`` and ``png``. The ``width``
-  of the figures is ``"single"`` or ``"double"``, a column of a paper or both; None for those that suit the page.
+  of these formats is ``"single"`` or ``"double"``, a column of a paper or both; None for that of the page.
   """
   text = formats.text(results)
   write_text(folder / "results.json", evaluation.to_json(results))
@@ -55,8 +55,10 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   from calib_jax import reports
 
   (folder / "figures").mkdir(exist_ok=True)
-  pictures = {name: reports.save(figure, folder / "figures" / name, [*figures, "svg"])
-              for name, figure in reports.figures(results, log, width=width).items()}
+  pictures = {name: reports.save(figure, folder / "figures" / name, ["svg"] if width else [*figures, "svg"])
+              for name, figure in reports.figures(results, log).items()}
+  for name, figure in reports.figures(results, log, width=width).items() if width else ():
+    reports.save(figure, folder / "figures" / name, figures)
   reports.write(folder / "report.html", results, title=title, figures=pictures, config=config or {},
                 environment=environment() | ({} if seconds is None else {"seconds": round(seconds, 1)}),
                 command=command(), logs=log)

@@ -1,6 +1,7 @@
 """The command that evaluates files: what it writes, compares and refuses."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -51,6 +52,8 @@ def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_byt
   for name in ("reliability", "risk_coverage"):
     assert all((a / f"figures/{name}.{suffix}").stat().st_size > 1000 for suffix in ("pdf", "svg"))
     assert not (a / f"figures/{name}.png").exists()  # Which was not asked for.
+  assert re.search(rb"/MediaBox \[ 0 0 244\.8 ", (a / "figures/reliability.pdf").read_bytes())  # 3.4 inches.
+  assert 'width="244.8pt"' not in (a / "figures/reliability.svg").read_text(encoding="utf-8")  # That of the page.
   assert not list(a.rglob("*.tmp")) and "N = 400, K = 3" in capsys.readouterr().out
   calibrated = calibrators.load(a / fitted).apply(predictions(3).logits)
   np.testing.assert_allclose(np.exp(calibrated).sum(1), 1, rtol=1e-5)
