@@ -14,7 +14,7 @@ from calib_jax.evaluation import measures, subgroups
 from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.sections.options import of_values
 from calib_jax.intervals import resamples
-from calib_jax.metrics.resampled_errors import MOST, Ordered, calibration_error, units
+from calib_jax.metrics.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
 from calib_jax.predictions.predictions import Subgroups
 from tests.evaluation.data import predictions
 from tests.predictions.data import LABELS, LOGITS, load, written
@@ -91,7 +91,7 @@ def test_blocks_of_many_examples_have_the_same_values(monkeypatch):
 def test_a_weight_counts_for_as_much_as_its_ratio_and_a_row_that_is_left_out_leaves_nothing_behind():
   for weights in (SOME, 1e-9 * SOME, 1e12 * SOME):
     np.testing.assert_array_equal(units(weights), units(SOME))
-  assert abs(units(SOME) / units(SOME).sum() - SOME / SOME.sum()).max() < 1e-9 and units(SOME).sum() < MOST
+  assert abs(units(SOME) / units(SOME).sum() - SOME / SOME.sum()).max() < 1e-8 and units(SOME).sum() < MOST
   ordered = measures._ordered({"a": _values(PART._replace(weights=SOME))}, 15, None)["a"][0]
   every, half = np.ones((1, N), bool), RNG.random((1, N)) < 0.5
   correct = RNG.random(N) < 0.5
@@ -228,4 +228,14 @@ def test_the_points_of_the_diagram_are_weighted_and_its_intervals_are_of_the_eff
   counts, *_ = reports.reliability._bins(values.confidence[:, 0], values.correct[:, 0], 5, False, SOME)
   index = np.clip(np.ceil(values.confidence[:, 0] * 5).astype(int) - 1, 0, 4)
   np.testing.assert_allclose(counts[used], (np.bincount(index, SOME, 5) ** 2)[used] / np.bincount(
-    index, SOME**2, 5)[used], rtol=1e-6)
+    index, SOME**2, 5)[used], rtol=2e-5)
+
+
+@pytest.mark.parametrize("heavy", [2.0**40, 2.0**26, 0.37e9])
+def test_a_row_of_nearly_all_the_weight_may_be_drawn_fifteen_times(heavy):
+  weights = units(np.array([heavy, 1.0, 2.0]))
+  ordered = Ordered(np.float32([0.25, 0.5, 0.75]), 15, weights)
+  sums = ordered.sums(np.array([[15, 1, 0]]), np.array([True, False, False]))
+  assert sums.size[0, -1] == 15 * int(weights[0]) + int(weights[1])
+  expected = 15.0 * weights[0] * (0.25 - 1) + weights[1] * 0.5
+  assert sums.gap[0, -1] / UNIT == pytest.approx(expected, rel=1e-6)
