@@ -72,7 +72,7 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
     Berta et al. 2026b, `A variational estimator for Lp calibration errors <https://arxiv.org/abs/2602.24230>`_.
 
   >>> rng = np.random.default_rng(0)
-  >>> logits = rng.normal(size=(3000, 3))
+  >>> logits = rng.normal(size=(1500, 3))
   >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
   >>> overconfident, calibrated = jax.nn.softmax(3 * logits), jax.nn.softmax(logits)
   >>> error, calibrated = (variational_calibration_error(x, labels) for x in (overconfident, calibrated))
