@@ -23,7 +23,8 @@ def joint_ensemble_scaling() -> Calibrator:
 
   where :math:`z_m` are the log-probabilities of member m and :math:`\bar z` is their mean. With :math:`c_2 = 1` the
   members have one temperature and are then averaged; with :math:`c_2 = 0` it is a temperature of the mean logits. The
-  formula is that of the released code's "pure logits"; both minimise the NLL, with :math:`c_2 \ge 0`.
+  formula is that of the released code's "pure logits", which gives the same NLL for the same constants; it takes the
+  lowest of a grid, and this the minimum, with :math:`c_2 \ge 0`. JUCAL's other readings are not here.
 
   ``fit(logits, labels, *, where=None, weights=None)`` takes logits ``[M, ..., K]`` of M members, and labels ``[...]``;
   ``apply(params, logits)`` gives the log-probabilities ``[..., K]`` of the ensemble. A logit of -inf in every member is

@@ -41,6 +41,19 @@ def test_the_constants_are_those_of_the_lowest_nll_and_probabilities_those_of_th
   np.testing.assert_allclose(calibrator.fitted(logits, labels)(logits), log_probs, rtol=1e-6)
 
 
+@pytest.mark.parametrize("seed", [70, 75])
+def test_disagreement_is_never_turned_around(seed):
+  """Members that mislead would have the lowest NLL with a negative constant."""
+  rng = np.random.default_rng(seed)
+  true = rng.normal(size=(60, 4))
+  labels = (true + rng.gumbel(size=(60, 4))).argmax(1)
+  logits = (2 * true + 4 * rng.normal(size=(3, 60, 4))).astype(np.float32)
+  params = calibrators.joint_ensemble_scaling().fit(logits, labels)
+  least = optimize.minimize(_nll, (1.0, 0.0), (logits, labels), bounds=[(-5, 5), (0, 0)]).fun
+  constants = np.log(float(params["confidence"])), float(params["disagreement"])
+  assert 0 <= constants[1] < 0.1 and _nll(constants, logits, labels) == pytest.approx(least, abs=1e-5)
+
+
 def test_equal_members_are_one_model_with_a_temperature_and_their_order_does_not_matter():
   logits, labels = _members()
   params = calibrators.joint_ensemble_scaling().fit(np.stack([logits[0]] * 3), labels)
@@ -73,7 +86,10 @@ def test_absent_classes_extreme_logits_and_what_is_refused():
   assert np.isneginf(log_probs[:, -1]).all() and np.isfinite(log_probs[:, :-1]).all()
   some = logits.copy()
   some[0, :, 1] = -np.inf
-  assert np.isfinite(calibrator.apply(calibrator.fit(some, labels), some)).all()
+  filled = some.copy()
+  filled[0, :, 1] = np.delete(some[0], 1, axis=1).min(axis=1) - np.log(2)
+  params = calibrator.fit(some, labels)
+  np.testing.assert_allclose(calibrator.apply(params, some), calibrator.apply(params, filled), rtol=1e-6)
   for extreme in (300 * logits, np.zeros_like(logits), 3 * np.eye(K, dtype=np.float32)[None, labels].repeat(M, 0)):
     params = calibrator.fit(extreme, labels)
     assert not np.isnan(np.asarray(calibrator.apply(params, extreme))).any() and np.isfinite(params["confidence"])

@@ -135,6 +135,7 @@ def test_files_are_compared(files, tmp_path, capsys):
   (["test=absent.npz"], "there is no file"),
   (["test=test.npz", "calibrators=temperature_scaling"], "--calibrators need predictions to be fitted to"),
   (["fit=val.npz", "folds=1"], "--folds must be from 2 to"),
+  (["test=test.npz", "figure_width=single"], "--figure_width is of the formats of --figures"),
   (["fit=val.npz", "test=test.npz", "calibrators=temperatur_scaling"], "calibrator name must be one of"),
   (["fit=val.npz", "test=test.npz", "compare=."], "is a directory, not a file"),
   (["test=test.npz", "columns=accuracy,ese"], "column must be one of 'accuracy', 'nll'"),
