@@ -5,9 +5,7 @@ Run: python -m experiments.audit [--out=experiments/results]
 Every cell "mean ± standard error" of the tables of results, of the rankings of methods and of those on corrupted images
 is computed anew from the rows beside its page: means over seeds, and the standard error over seeds and, for columns
 whose rows have it, test images, by a jackknife over their blocks. Cells that differ by more than their last digit are
-printed, and the exit code is then 1. Then follow the log losses of combinations with one network against one, and with
-five against five, each with the method of the lowest mean that has no RandAugment, and with cross entropy: differences
-of the same seeds with 95% intervals of Banerjee (1960).
+printed, and the exit code is then 1.
 """
 
 import argparse
@@ -18,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 COLUMNS = {  # The column and the factor of each heading.
   "accuracy %": ("accuracy", 100), "NLL": ("nll", 1), "Brier": ("brier", 1), "ECE %": ("ece", 100),
@@ -29,7 +26,7 @@ COLUMNS = {  # The column and the factor of each heading.
   "train ECE %": ("ece_train", 100), "ECE % on corrupted images": ("ece_shifted", 100)}
 CORRUPTED = {"accuracy %": ("accuracy_shifted", 100), "NLL": ("nll_shifted", 1), "ECE %": ("ece_shifted", 100)}
 DIFFERENCES = ("NLL", "Brier", "NLL after TS")  # Which rankings print less the value of cross entropy.
-BASELINE, CALIBRATOR = "cross entropy", "structured matrix"
+BASELINE = "cross entropy"
 UNIT = 1e-5  # Of the numbers in columns of test images.
 
 
@@ -52,12 +49,6 @@ class Sample(NamedTuple):
     """Returns the cell of a table."""
     mean, error = factor * self.values.mean(), factor * np.hypot(*self.errors())
     return f"{mean:{sign}.{digits}f}" + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
-
-  def interval(self) -> tuple[float, float, float]:
-    """Returns the mean and the ends of its interval."""
-    quantiles = stats.t.ppf(0.975, [len(self.values) - 1, max(len(self.blocks) - 1, 1)])
-    mean, half = self.values.mean(), np.hypot(*(quantiles * self.errors()))
-    return mean, mean - half, mean + half
 
 
 Rows = dict[tuple[str, str, str], pd.DataFrame]  # The rows of all seeds by task, method and calibrator.
@@ -134,25 +125,6 @@ def _equal(printed: str, expected: str, digits: int) -> bool:
   return len(first) <= len(second) and np.allclose(first, second[:len(first)], rtol=0, atol=1.01 * 10.0**-digits)
 
 
-def five_against_five(out: pathlib.Path) -> list[str]:
-  """Returns a line for each comparison of a combination with as many networks of another method."""
-  lines = []
-  for page in sorted(out.glob("combinations_*.md")):
-    board = rows_beside(out / page.name.replace("combinations", "leaderboard"))
-    rows = rows_beside(page)
-    for task, name in dict.fromkeys((task, name) for task, name, _ in rows if board):
-      five = ", ensemble of 5" if name.endswith(", ensemble of 5") else ""
-      others = [key for key in board if key[2] == CALIBRATOR and key[1].endswith(", ensemble of 5") == bool(five)]
-      others = {key[1]: sample(board, "nll", *key) for key in others if "RandAugment" not in key[1]}
-      lowest = min(others, key=lambda x: others[x].values.mean())
-      for other in dict.fromkeys([lowest, BASELINE + five]):
-        mean, low, high = sample(rows, "nll", task, name, CALIBRATOR).less(others[other]).interval()
-        scale = 100 / others[other].values.mean()
-        lines.append(f"{page.stem.removeprefix('combinations_')}: {name} less {other}: {scale * mean:+.1f}% "
-                     f"[{scale * low:+.1f}, {scale * high:+.1f}]")
-  return lines
-
-
 def main() -> int:
   """Audits all pages; returns the exit code."""
   parser = argparse.ArgumentParser(prog="python -m experiments.audit", description=__doc__.partition("\n")[0])
@@ -163,7 +135,7 @@ def main() -> int:
     total, every_wrong = total + checked, every_wrong + wrong
     if checked:
       print(f"{page.name}: {checked} cells, {len(wrong)} differ")
-  print("\n".join([*every_wrong, f"{total} cells, {len(every_wrong)} differ", *five_against_five(out)]))
+  print("\n".join([*every_wrong, f"{total} cells, {len(every_wrong)} differ"]))
   return 1 if every_wrong else 0
 
 

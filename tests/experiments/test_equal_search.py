@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calib_jax._system.errors import UserError
 from experiments import equal_search
+from experiments.common import sweep
 from experiments.equal_search import ENSEMBLE, LABEL
 
 AUGMENTATION = {"augmentation": {"name": "randaugment"}, "augmentation.magnitude": 6.0}
@@ -32,6 +34,22 @@ def test_every_method_has_twelve_candidates_of_which_its_own_setting_is_the_firs
   assert fields[0] == own and len({str(x) for x in fields}) == 12
   assert {x.get("optimizer.learning_rate", 0.1) for x in fields} >= {0.1, 0.2}
   assert all(x["augmentation"]["name"] == "mixup" for x in fields if "augmentation" in own)
+
+
+def test_a_setting_that_cannot_be_trained_is_no_error_and_a_page_is_made_anew_without_a_search(monkeypatch):
+  def refuse(*arguments, **options):
+    raise UserError("labels are mixed")
+
+  options = sweep.parse(equal_search.EXPERIMENT, ["--data=fashion_mnist.npz"])
+  config = equal_search.scales.base(options)
+  monkeypatch.setattr(equal_search.tuning, "validation_predictions", refuse)
+  assert equal_search.validated(config) == [(float("inf"), 0.0)] * config.num_seeds
+  monkeypatch.setattr(equal_search.halving, "halve", refuse)
+  options.only = ["nothing"]
+  assert equal_search.methods(options) == []
+  options.only = ["AugMix", "focal"]
+  with pytest.raises(UserError, match="labels are mixed"):  # It searches.
+    equal_search.methods(options)
 
 
 def test_the_page_says_what_is_shown_and_no_more():

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import combinations, coverage, equal_search, recommendations
+from experiments import coverage, equal_search, recommendations
 from experiments.calarena import page as calarena_page
 from experiments.calibrators import members, scikit_learn, set_size
 from experiments.common import comparison, report, rows, scales, sweep
@@ -27,7 +27,7 @@ from experiments.papers.soft_calibration import memorisation
 from experiments.papers.soft_calibration import tables as soft_calibration_tables
 
 EXPERIMENTS = [module.EXPERIMENT for module in (
-  more_data, leaderboard, combinations, equal_search, focal_temperature_table, mac_cal_tables, readings,
+  more_data, leaderboard, equal_search, focal_temperature_table, mac_cal_tables, readings,
   reweighted_risk_tables, memorisation, soft_calibration_tables)]
 MADE_BY = {  # Of pages that no declaration of an experiment makes.
   **{module.NAME: module.page for module in (tables_1_and_3, class_losses, correlation, temperatures)},

@@ -64,7 +64,7 @@ def test_large_files_are_packed_and_go_on_unpacked(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["leaderboard_more_data_tiny_imagenet_resnet8.csv",
-                                  "mac_cal_tables_fashion_mnist_mlp.csv", "combinations_fashion_mnist_mlp.csv"])
+                                  "mac_cal_tables_fashion_mnist_mlp.csv", "leaderboard_fashion_mnist_mlp.csv"])
 def test_rows_are_written_as_they_were_read(name, tmp_path):
   rows.write(tmp_path / name, rows.read(RESULTS / name))
   packed = rows.packed(RESULTS / name)
