@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Collection, Mapping
 
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax._checks import suggestion
 from calib_jax._system.errors import UserError, short
 
 
-def cells(networks: Mapping[str, Collection[str]], recipe: Callable[[str, str], ConfigDict],
-          losses_of: Callable[[str, str], Mapping[str, dict[str, object]]]) -> Callable[[str], ConfigDict]:
+def cells(networks: Mapping[str, Collection[str]], recipe: Callable[[str, str], ml_collections.ConfigDict],
+          losses_of: Callable[[str, str], Mapping[str, dict[str, object]]]
+          ) -> Callable[[str], ml_collections.ConfigDict]:
   """Returns the function ``get_config`` of a paper's file.
 
   It maps ``DATA.NETWORK.LOSS``, or ``DATA.NETWORK`` for cross entropy, to the config of that cell of the paper's
@@ -23,7 +24,7 @@ def cells(networks: Mapping[str, Collection[str]], recipe: Callable[[str, str], 
   Returns:
     The function.
   """
-  def get_config(cell: str = "") -> ConfigDict:
+  def get_config(cell: str = "") -> ml_collections.ConfigDict:
     if not cell:
       listed = "; ".join(f"{data} with {', '.join(models)}" for data, models in networks.items())
       raise UserError(f"a cell must follow after a colon, as DATA.NETWORK.LOSS, or DATA.NETWORK for cross entropy: "

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import _checks as checks
 from calib_jax import calibrators, data, models, training
@@ -55,7 +55,7 @@ RANGES: dict[str, Any] = {
 IMAGES = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)  # The images that models are traced on.
 
 
-def check(config: ConfigDict, num_devices: int) -> None:
+def check(config: ml_collections.ConfigDict, num_devices: int) -> None:
   """Raises a UserError that names the key and its valid values if ``config`` cannot work on ``num_devices``."""
   for key, choices in CHOICES.items():
     one_of(key, get(config, key), choices)
@@ -79,7 +79,7 @@ def check(config: ConfigDict, num_devices: int) -> None:
   _check_by_building(config)
 
 
-def check_seeds(config: ConfigDict) -> None:
+def check_seeds(config: ml_collections.ConfigDict) -> None:
   """Raises a UserError unless ``seed`` and ``num_seeds`` are integers in their ranges, so that seeds can be listed."""
   for key in ("seed", "num_seeds"):
     value = get(config, key)
@@ -88,14 +88,14 @@ def check_seeds(config: ConfigDict) -> None:
     _in_range(key, value, *RANGES[key])
 
 
-def get(config: ConfigDict, key: str) -> Any:
+def get(config: ml_collections.ConfigDict, key: str) -> Any:
   """Returns the value of a dotted key.
 
   Raises:
     UserError: if there is none.
   """
   for part in key.split("."):
-    if not isinstance(config, ConfigDict) or part not in config:
+    if not isinstance(config, ml_collections.ConfigDict) or part not in config:
       raise UserError(f"config key {key} is missing: configs/common.py lists all keys.")
     config = config[part]
   return config
@@ -122,7 +122,7 @@ def _in_range(key: str, value, low: float, high: float) -> None:
     raise UserError(f"config key {key} must be {bounds}: got {value:g}.")
 
 
-def _check_optimizer(config: ConfigDict, section: str, epochs_key: str) -> None:
+def _check_optimizer(config: ml_collections.ConfigDict, section: str, epochs_key: str) -> None:
   """Checks the learning-rate schedule of a stage against its number of epochs."""
   boundaries, warmup = get(config, f"{section}.boundaries"), get(config, f"{section}.warmup_epochs")
   fractions = all(isinstance(b, int | float) and 0 < b < 1 for b in boundaries)
@@ -135,12 +135,12 @@ def _check_optimizer(config: ConfigDict, section: str, epochs_key: str) -> None:
     raise UserError(f"config key {section}.warmup_epochs must be at most {epochs_key}, {num_epochs}: got {warmup}.")
 
 
-def _batch_sizes(config: ConfigDict) -> list[str]:
+def _batch_sizes(config: ml_collections.ConfigDict) -> list[str]:
   """Returns the keys of the batches of all stages."""
   return ["training.batch_size", *(["schedule.stage2_batch_size"] if "stage2_batch_size" in config.schedule else [])]
 
 
-def _check_batch_size(config: ConfigDict, key: str, num_devices: int) -> None:
+def _check_batch_size(config: ml_collections.ConfigDict, key: str, num_devices: int) -> None:
   """Checks that the devices, and the parts of an accumulated batch, share a batch evenly."""
   size, parts = get(config, key), config.training.accumulation_steps
   if size % (num_devices * parts):
@@ -150,7 +150,7 @@ def _check_batch_size(config: ConfigDict, key: str, num_devices: int) -> None:
                     f"{times}: got {size}; use {near}, for example.")
 
 
-def _check_evaluation(section: ConfigDict) -> None:
+def _check_evaluation(section: ml_collections.ConfigDict) -> None:
   """Builds the calibrators, and checks their labels and the names of the evaluation sets."""
   files = [stem(label) for label in section.calibrators]
   for label in section.calibrators:
@@ -181,7 +181,7 @@ def is_published(entry: str) -> bool:
   return isinstance(entry, str) and ("/" in entry or entry.endswith(".npy"))
 
 
-def _published_names(section: ConfigDict) -> list[str]:
+def _published_names(section: ml_collections.ConfigDict) -> list[str]:
   return [name for path in filter(is_published, section.corruptions) for name in data.published_files(path)]
 
 
@@ -195,7 +195,7 @@ def ood_name(entry: str) -> str:
   return pathlib.PurePath(entry).stem if is_file(entry) else entry
 
 
-def _check_ood(config: ConfigDict) -> None:
+def _check_ood(config: ml_collections.ConfigDict) -> None:
   """Checks that every entry of ``evaluation.ood`` has a name of its own and is not the run's own data."""
   key, taken = "config key evaluation.ood", {"test", "validation", "train"}
   corrupted = (*data.CORRUPTIONS, *_published_names(config.evaluation))
@@ -219,7 +219,7 @@ def _check_ood(config: ConfigDict) -> None:
     taken.add(name)
 
 
-def _check_by_building(config: ConfigDict) -> None:
+def _check_by_building(config: ml_collections.ConfigDict) -> None:
   """Builds what a config describes, traced on shapes: losses, models and schedules check their own options."""
   mixing = config.augmentation.name
   soft = mixing in MIXED_LABELS

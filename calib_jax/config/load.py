@@ -10,7 +10,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict, config_dict
+import ml_collections
 
 from calib_jax import calibrators, data, losses, models, training
 from calib_jax._checks.registry import options as registry_options
@@ -63,7 +63,7 @@ SECTIONS = {
 FORMAT = 3  # Of ``config.json`` and all else in a run's directory.
 
 
-def load(path: str, arguments: list[str]) -> ConfigDict:
+def load(path: str, arguments: list[str]) -> ml_collections.ConfigDict:
   """Reads a config from a file and applies overrides from the command line.
 
   A section that names a function (a loss, a model, …) gets all options of that function, with defaults for those that
@@ -90,7 +90,8 @@ def load(path: str, arguments: list[str]) -> ConfigDict:
   return config.lock()
 
 
-def complete(config: ConfigDict, named: Mapping[str, str] = {}, *, may_import: bool = True) -> ConfigDict:
+def complete(config: ml_collections.ConfigDict, named: Mapping[str, str] = {}, *, may_import: bool = True
+             ) -> ml_collections.ConfigDict:
   """Adds every option of the functions that the sections name to an unlocked config.
 
   Names that are import paths, such as ``my_package.losses:mine``, are imported and registered (see ``config.imports``).
@@ -112,7 +113,7 @@ def complete(config: ConfigDict, named: Mapping[str, str] = {}, *, may_import: b
   return config
 
 
-def _relabelled(config: ConfigDict, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _relabelled(config: ml_collections.ConfigDict, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
   """Adds calibrators of ``evaluation.calibrators.LABEL.name=…``, removes ``LABEL=``; returns other overrides."""
   remaining, section = [], get(config, CALIBRATORS)
   for key, text in pairs:
@@ -123,11 +124,12 @@ def _relabelled(config: ConfigDict, pairs: list[tuple[str, str]]) -> list[tuple[
       remaining.append((key, text))
       label = parent.removeprefix(f"{CALIBRATORS}.")
       if last == "name" and parent.startswith(f"{CALIBRATORS}.") and "." not in label and label not in section:
-        section[label] = ConfigDict({"name": text})
+        section[label] = ml_collections.ConfigDict({"name": text})
   return remaining
 
 
-def _calibrator_options(config: ConfigDict, key: str, named: Mapping[str, str]) -> Callable[[str], dict[str, object]]:
+def _calibrator_options(config: ml_collections.ConfigDict, key: str, named: Mapping[str, str]
+                        ) -> Callable[[str], dict[str, object]]:
   """Returns a function from the name of a calibrator to its options; one with a base has the options of its base."""
   def options_of(name):
     options = registry_options(calibrators.CALIBRATORS[name], positional=True)
@@ -139,12 +141,12 @@ def _calibrator_options(config: ConfigDict, key: str, named: Mapping[str, str]) 
   return options_of
 
 
-def to_json(config: ConfigDict) -> str:
+def to_json(config: ml_collections.ConfigDict) -> str:
   """Returns the text of a run's ``config.json``."""
   return json.dumps({"format": FORMAT, **config.to_dict()}, indent=2, sort_keys=True) + "\n"
 
 
-def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
+def from_json(text: str, *, own_code: bool | None = False) -> ml_collections.ConfigDict:
   """Returns the config that a run wrote as ``config.json``.
 
   Args:
@@ -163,7 +165,7 @@ def from_json(text: str, *, own_code: bool | None = False) -> ConfigDict:
       for key, name in import_paths(fields):
         raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
                         "load it with own_code=True.")
-    config = complete(ConfigDict(_tuples(fields), convert_dict=True), may_import=bool(own_code)).lock()
+    config = complete(ml_collections.ConfigDict(_tuples(fields), convert_dict=True), may_import=bool(own_code)).lock()
     check_seeds(config)
     return config
   except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -177,7 +179,7 @@ def _tuples(value: Any) -> Any:
   return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def data_options(config: ConfigDict) -> dict[str, Any]:
+def data_options(config: ml_collections.ConfigDict) -> dict[str, Any]:
   """Returns the arguments of ``data.load``: the section ``data`` without what says how a run uses the data."""
   return {key: value for key, value in config.data.items() if key not in ("held_out_fraction", "split_seed")}
 
@@ -199,7 +201,7 @@ def _config_file(path: str) -> pathlib.Path:
   raise UserError(f"--config: there is no file {path!r}; {advice}")
 
 
-def _from_file(argument: str) -> ConfigDict:
+def _from_file(argument: str) -> ml_collections.ConfigDict:
   with_colon = re.fullmatch(r"(.*\.py):(.*)", argument)
   path, *after_colon = with_colon.groups() if with_colon else (argument,)
   file = _config_file(path)
@@ -223,15 +225,16 @@ def _from_file(argument: str) -> ConfigDict:
       reason = f"the config has no key {unknown[1]!r} there; configs/common.py lists them"
       near = overrides.elsewhere(importlib.import_module("configs.common").get_config(), unknown[1])
     raise UserError(f"--config: {path} cannot be used ({type(error).__name__}: {reason}).{near}") from error
-  if not isinstance(config, ConfigDict):
+  if not isinstance(config, ml_collections.ConfigDict):
     raise UserError(f"--config: get_config() of {path} must return a ConfigDict, not {type(config).__name__}.")
   return config.unlock()
 
 
-def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None, may_import: bool) -> None:
+def _complete(config: ml_collections.ConfigDict, key: str, family: Family, renamed: str | None,
+              may_import: bool) -> None:
   """Adds every option of the function that a section names, or of ``renamed``, with the types of its defaults."""
   section = get(config, key)
-  if not isinstance(section, ConfigDict):
+  if not isinstance(section, ml_collections.ConfigDict):
     raise UserError(f"config key {key} must be one section with a name and options, such as dict(name='soft_avuc'): "
                     f"got {section!r}.")
   name = section.get("name", "") if renamed is None else renamed
@@ -246,7 +249,7 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None,
     one_of(f"{key}: option", option, defaults, overrides.elsewhere(config, f"{key}.{option}"))
     if isinstance(defaults[option], float) and isinstance(value, int):
       options[option] = float(value)
-  section = ConfigDict({"name": name, **defaults, **options}, convert_dict=False)
+  section = ml_collections.ConfigDict({"name": name, **defaults, **options}, convert_dict=False)
   parent, _, field = key.rpartition(".")
   (get(config, parent) if parent else config)[field] = section
 
@@ -254,7 +257,7 @@ def _complete(config: ConfigDict, key: str, family: Family, renamed: str | None,
 def _typed(default):
   """Returns the default of an option as a value that a config can hold and that gives the field its type."""
   # ``check`` reports an option without a default (avuc's threshold) if the user does not set it.
-  return config_dict.placeholder(float) if default is inspect.Parameter.empty else default
+  return ml_collections.config_dict.placeholder(float) if default is inspect.Parameter.empty else default
 
 
 def _keep_long_tail(path: str, name: str, renamed: str | None) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import re
 from typing import Any
 
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import _checks as checks
 from calib_jax._system.errors import LONGEST, UserError, short
@@ -18,7 +18,8 @@ READERS: dict[type, Callable[[str], Any]] = {
   bool: lambda text: BOOLS[text.lower()], int: lambda text: int(text, 0), float: float, str: str}
 
 
-def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[str] = ()) -> list[tuple[str, str]]:
+def pairs(arguments: Sequence[str], config: ml_collections.ConfigDict, collections: Sequence[str] = ()
+          ) -> list[tuple[str, str]]:
   """Returns the overrides as ``(key, text)``; a UserError for an argument of another form.
 
   A dict overrides each of its keys of a section; it replaces the ``collections``, whose old fields become "" first.
@@ -29,7 +30,7 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
     if not match:
       raise UserError(f"the argument {short(argument)} is not an override: {_instead(argument, config)}.")
     key, text = match[1], match[2]
-    if text and isinstance(_node(config, key), ConfigDict):
+    if text and isinstance(_node(config, key), ml_collections.ConfigDict):
       try:
         value = ast.literal_eval(text)
       except NOT_A_LITERAL:
@@ -45,7 +46,7 @@ def pairs(arguments: Sequence[str], config: ConfigDict, collections: Sequence[st
   return pairs
 
 
-def _instead(argument: str, config: ConfigDict) -> str:
+def _instead(argument: str, config: ml_collections.ConfigDict) -> str:
   """Returns what to write in place of an argument that is not an override, for a message."""
   name, _, text = argument.lstrip("-").removeprefix("config.").partition("=")
   if name in _keys(config):
@@ -53,16 +54,16 @@ def _instead(argument: str, config: ConfigDict) -> str:
   return "overrides look like --config.training.num_steps=20, and --help lists the options"
 
 
-def elsewhere(config: ConfigDict, key: str) -> str:
+def elsewhere(config: ml_collections.ConfigDict, key: str) -> str:
   """`` Did you mean …?`` with the keys whose last part is that of ``key``, or nothing if there are none or many."""
   near = [other for other in _keys(config) if other.split(".")[-1] == key.split(".")[-1] and other != key]
   return f" Did you mean {' or '.join(map(repr, near))}?" if 0 < len(near) <= 3 else ""
 
 
-def _keys(config: ConfigDict, prefix: str = "") -> Iterator[str]:
+def _keys(config: ml_collections.ConfigDict, prefix: str = "") -> Iterator[str]:
   for name, child in config.items():
     yield f"{prefix}{name}"
-    if isinstance(child, ConfigDict):
+    if isinstance(child, ml_collections.ConfigDict):
       yield from _keys(child, f"{prefix}{name}.")
 
 
@@ -72,11 +73,11 @@ def _flat(key: str, value) -> list[tuple[str, str]]:
   return [pair for name, child in value.items() for pair in _flat(f"{key}.{name}", child)]
 
 
-def _node(config: ConfigDict, key: str):
+def _node(config: ml_collections.ConfigDict, key: str):
   """Returns what ``config`` has at ``key``, or None."""
   node = config
   for part in key.split("."):
-    if not isinstance(node, ConfigDict) or part not in node:
+    if not isinstance(node, ml_collections.ConfigDict) or part not in node:
       return None
     node = node[part]
   return node
@@ -101,14 +102,14 @@ def moved(key: str) -> str:
           "options, as in config.schedule = dict(name='interleaved', secondary_rate=0.1).") if old else ""
 
 
-def apply(config: ConfigDict, key: str, text: str) -> None:
+def apply(config: ml_collections.ConfigDict, key: str, text: str) -> None:
   """Sets one key to the value in ``text``, parsed as its type; another key or type is a UserError."""
   if key in MOVED:
     raise UserError(moved(key))
   node, place = config, "the config"
   for part in key.split("."):
-    if not isinstance(node, ConfigDict) or part not in node:
-      keys = list(node) if isinstance(node, ConfigDict) else []
+    if not isinstance(node, ml_collections.ConfigDict) or part not in node:
+      keys = list(node) if isinstance(node, ml_collections.ConfigDict) else []
       advice = elsewhere(config, key) or checks.suggestion(part, keys)
       raise UserError(f"config key {key[:LONGEST]} does not exist: {place} has "
                       f"{', '.join(keys) or 'no keys of its own'}.{advice}")

@@ -6,7 +6,7 @@ import math
 import pathlib
 
 import jax
-from ml_collections import ConfigDict
+import ml_collections
 import numpy as np
 
 from calib_jax import config as run_config
@@ -15,12 +15,12 @@ from calib_jax._system.errors import UserError
 from calib_jax.last_layer import laplace
 
 
-def load_splits(config: ConfigDict, seed: int) -> data.Splits:
+def load_splits(config: ml_collections.ConfigDict, seed: int) -> data.Splits:
   """Returns the config's data set, split by ``data.split_seed`` or else ``seed``. That of the last call is cached."""
   return _load(_data_seed(config, seed), tuple(sorted(run_config.data_options(config).items())))
 
 
-def _data_seed(config: ConfigDict, seed: int) -> int:
+def _data_seed(config: ml_collections.ConfigDict, seed: int) -> int:
   """The seed of everything that is drawn in data: members of an ensemble see the same noise on corrupted images."""
   return seed if config.data.split_seed < 0 else config.data.split_seed
 
@@ -30,7 +30,7 @@ def _load(seed: int, options: tuple) -> data.Splits:
   return data.load(seed=seed, **dict(options))
 
 
-def check_laplace(config: ConfigDict, splits: data.Splits) -> None:
+def check_laplace(config: ml_collections.ConfigDict, splits: data.Splits) -> None:
   """Raises a UserError if a last-layer Laplace approximation cannot be fitted to a run's training split."""
   if config.head.name != "linear":
     raise UserError(f"a Laplace approximation is for the head 'linear', whose one layer it approximates: this run's is "
@@ -47,7 +47,8 @@ def check_laplace(config: ConfigDict, splits: data.Splits) -> None:
     raise UserError(f"config key evaluation.laplace: {error}") from error
 
 
-def additional_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
+def additional_sets(config: ml_collections.ConfigDict, seed: int
+                    ) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
   """Yields the names of the sets that ``config.evaluation`` lists, and a function for each that loads it."""
   options = config.evaluation
   for corruption in options.corruptions:
@@ -59,7 +60,8 @@ def additional_sets(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callab
     yield "train", lambda: data.EvaluationSet(load_splits(config, seed).train)
 
 
-def sets_that_are_read(config: ConfigDict, seed: int) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
+def sets_that_are_read(config: ml_collections.ConfigDict, seed: int
+                       ) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
   """Yields those of ``additional_sets`` that other data are read for: published corruptions, and other data sets."""
   for path in filter(run_config.is_published, config.evaluation.corruptions):
     for name, file in data.published_files(path).items():
@@ -69,13 +71,13 @@ def sets_that_are_read(config: ConfigDict, seed: int) -> Iterator[tuple[str, Cal
     yield run_config.ood_name(entry), functools.partial(_foreign, config, seed, entry)
 
 
-def _corrupted(config: ConfigDict, seed: int, corruption: str, severity: int) -> data.EvaluationSet:
+def _corrupted(config: ml_collections.ConfigDict, seed: int, corruption: str, severity: int) -> data.EvaluationSet:
   test = load_splits(config, seed).test
   images = data.corrupt(test.images, corruption, severity, seed=_data_seed(config, seed))
   return data.EvaluationSet(test._replace(images=images), "shifted")
 
 
-def _published(config: ConfigDict, seed: int, file: pathlib.Path, severity: int) -> data.EvaluationSet:
+def _published(config: ml_collections.ConfigDict, seed: int, file: pathlib.Path, severity: int) -> data.EvaluationSet:
   examples, splits = data.published(file, severity), load_splits(config, seed)
   wanted = data.image_shape(splits.test)
   if examples.images.shape[1:] != wanted or examples.labels.max() >= splits.num_classes:
@@ -84,7 +86,7 @@ def _published(config: ConfigDict, seed: int, file: pathlib.Path, severity: int)
   return data.EvaluationSet(examples, "shifted")
 
 
-def _foreign(config: ConfigDict, seed: int, entry: str) -> data.EvaluationSet:
+def _foreign(config: ml_collections.ConfigDict, seed: int, entry: str) -> data.EvaluationSet:
   of_files = "arrays" if config.data.name == "arrays" else "npz"
   name, path = (of_files, entry) if run_config.is_file(entry) else (entry, "")
   images = data.out_of_distribution(name, load_splits(config, seed), seed=_data_seed(config, seed),

@@ -7,7 +7,7 @@ import os
 import pathlib
 
 import flax.traverse_util
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import config as run_config
 from calib_jax import data
@@ -60,7 +60,7 @@ def check_entries(folder: pathlib.Path) -> None:
                         f"{folder} cannot be the directory of a run: move it away.")
 
 
-def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
+def write_config(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str | None:
   """Writes ``config.json``, a UserError if another is there; returns a sentence if devices changed, else None."""
   path = folder / "config.json"
   if path.exists() and (differing := differences(path, config)):
@@ -81,7 +81,7 @@ def write_config(config: ConfigDict, folder: pathlib.Path) -> str | None:
 ABSENT = "no field"  # Stands for the value of a field that one of two configs does not have, such as another loss's.
 
 
-def differences(path: pathlib.Path, config: ConfigDict) -> str:
+def differences(path: pathlib.Path, config: ml_collections.ConfigDict) -> str:
   """Returns a phrase with the old and the new value of each training field that differs in the config at ``path``."""
   try:
     # What the present command's config names is imported already, and nothing else needs to be.
@@ -98,7 +98,8 @@ def differences(path: pathlib.Path, config: ConfigDict) -> str:
   return "; ".join(phrases[:6]) + (f"; and {len(phrases) - 6} more" if len(phrases) > 6 else "")
 
 
-def other_predictions(folder: pathlib.Path, before: ConfigDict, now: ConfigDict) -> list[str]:
+def other_predictions(folder: pathlib.Path, before: ml_collections.ConfigDict, now: ml_collections.ConfigDict
+                      ) -> list[str]:
   """Returns a phrase for each reason why predictions in a run's directory are not those of the config ``now``.
 
   Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
@@ -120,7 +121,7 @@ def other_predictions(folder: pathlib.Path, before: ConfigDict, now: ConfigDict)
   return phrases
 
 
-def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:
+def _named_files(config: ml_collections.ConfigDict) -> dict[tuple[str, str], str]:
   """Returns the files of evaluation sets by their field of ``config.evaluation`` and their name in tables."""
   options = config.evaluation
   published = filter(run_config.is_published, options.corruptions)
@@ -129,7 +130,7 @@ def _named_files(config: ConfigDict) -> dict[tuple[str, str], str]:
              for name, file in data.published_files(path).items()}}
 
 
-def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ConfigDict:
+def read_config(folder: pathlib.Path, *, own_code: bool | None = False) -> ml_collections.ConfigDict:
   """Reads the config of the run in ``folder``; import paths in it without ``own_code`` are a UserError."""
   path = folder / "config.json"
   check_entries(folder)

@@ -7,7 +7,7 @@ import shlex
 import time
 from typing import Any
 
-from ml_collections import ConfigDict
+import ml_collections
 import numpy as np
 
 from calib_jax import data, evaluation, training
@@ -24,8 +24,8 @@ from calib_jax.training.distributed import processes
 SPLITS = ("validation", "test")
 
 
-def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable[..., Any]] = (), *, reports: bool = True
-            ) -> None:
+def execute(config: ml_collections.ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable[..., Any]] = (), *,
+            reports: bool = True) -> None:
   """Trains, calibrates, evaluates and reports. The first process writes everything in ``workdir``.
 
   Args:
@@ -80,7 +80,8 @@ def execute(config: ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable[
         say(f"  {printable(path)}{'/' if path.is_dir() else ''}")
 
 
-def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tuple[ConfigDict, pathlib.Path]]) -> None:
+def report(config: ml_collections.ConfigDict, workdir: pathlib.Path,
+           methods: Mapping[str, tuple[ml_collections.ConfigDict, pathlib.Path]]) -> None:
   """Predicts additional sets, and writes tables, figures and the page; ``methods`` is by name in tables."""
   runs = {method: Run(method_config, folder) for method, (method_config, folder) in methods.items()}
   say(f"\ncalibrating and evaluating ({config.evaluation.num_resamples:,} bootstrap resamples) …")
@@ -99,7 +100,7 @@ def report(config: ConfigDict, workdir: pathlib.Path, methods: Mapping[str, tupl
                 log=workdir / "metrics.jsonl")
 
 
-def of_networks(config: ConfigDict, methods: Iterable[str]) -> dict[str, str]:
+def of_networks(config: ml_collections.ConfigDict, methods: Iterable[str]) -> dict[str, str]:
   """Returns the method of each row with a Laplace approximation, of the network without samples, by its name."""
   names: dict[str, str] = {}
   for method in methods:
@@ -107,8 +108,8 @@ def of_networks(config: ConfigDict, methods: Iterable[str]) -> dict[str, str]:
   return names
 
 
-def train_seeds(config: ConfigDict, folder: pathlib.Path, method: str, hooks: Sequence[Callable[..., Any]] = ()
-                ) -> None:
+def train_seeds(config: ml_collections.ConfigDict, folder: pathlib.Path, method: str,
+                hooks: Sequence[Callable[..., Any]] = ()) -> None:
   """Trains the models that are not finished; writes metrics, checkpoints and predictions that are not there."""
   seeds = seeds_of(config)
   missing = [seed for seed in seeds if not processes.agreed(

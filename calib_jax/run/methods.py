@@ -6,7 +6,7 @@ schedule "joint", and images that are cropped and mirrored at most.
 
 from collections.abc import Iterator
 
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import losses, training
 from calib_jax._checks.registry import options as registry_options
@@ -15,7 +15,7 @@ CROSS_ENTROPY = "cross_entropy"
 PLAIN = ("none", "crop_flip")  # Augmentations of plain training.
 
 
-def method_name(config: ConfigDict) -> str:
+def method_name(config: ml_collections.ConfigDict) -> str:
   """Returns what tables call a config, such as "focal + soft_avuc"; "cross_entropy" only for plain training."""
   primary, secondary = config.loss.primary, config.loss.secondary.name
   loss = primary.name
@@ -37,12 +37,12 @@ def method_name(config: ConfigDict) -> str:
   return ", ".join(parts) + samples_name(config)
 
 
-def samples_name(config: ConfigDict) -> str:
+def samples_name(config: ml_collections.ConfigDict) -> str:
   """Returns the end of the name of a method whose predictions are sampled, and else ""."""
   return f", {config.evaluation.samples} samples" if config.evaluation.samples else ""
 
 
-def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
+def plain_cross_entropy(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   """Returns the config that trains plainly on the same data: cross entropy, the linear head and the schedule "joint".
 
   The model, its first weights, the optimizer, the epochs of the first stage, random crops and mirrored images stay as
@@ -50,22 +50,22 @@ def plain_cross_entropy(config: ConfigDict) -> ConfigDict:
   """
   baseline = config.copy_and_resolve_references().unlock()
   baseline.compare_with_cross_entropy = False
-  baseline.loss.primary = ConfigDict({"name": CROSS_ENTROPY})
-  baseline.loss.secondary = ConfigDict({"name": ""})
-  baseline.head = ConfigDict({"name": "linear"})
-  baseline.schedule = ConfigDict({"name": "joint"})
+  baseline.loss.primary = ml_collections.ConfigDict({"name": CROSS_ENTROPY})
+  baseline.loss.secondary = ml_collections.ConfigDict({"name": ""})
+  baseline.head = ml_collections.ConfigDict({"name": "linear"})
+  baseline.schedule = ml_collections.ConfigDict({"name": "joint"})
   baseline.training.average = ""
   baseline.optimizer.sharpness = 0.0
   baseline.model.dropout, baseline.evaluation.samples = 0.0, 0
-  baseline.stage2.loss = ConfigDict({"name": ""})
+  baseline.stage2.loss = ml_collections.ConfigDict({"name": ""})
   if (own := config.augmentation).name not in PLAIN:
     moves = own.padding or own.flip
-    baseline.augmentation = ConfigDict({"name": "crop_flip", "padding": own.padding, "flip": own.flip} if moves
-                                       else {"name": "none"})
+    baseline.augmentation = ml_collections.ConfigDict(
+      {"name": "crop_flip", "padding": own.padding, "flip": own.flip} if moves else {"name": "none"})
   return baseline.lock()
 
 
-def remarks(config: ConfigDict) -> Iterator[str]:
+def remarks(config: ml_collections.ConfigDict) -> Iterator[str]:
   """Yields what a user should know about a config before its run."""
   if not training.EVENTS:
     yield training.NO_EVENTS

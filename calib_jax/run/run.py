@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.typing import ArrayLike
-from ml_collections import ConfigDict
+import ml_collections
 import numpy as np
 
 from calib_jax import calibrators, data, evaluation, training
@@ -22,7 +22,7 @@ from calib_jax.run.directory import read_config
 from calib_jax.run.methods import plain_cross_entropy
 
 
-def seeds_of(config: ConfigDict) -> range:
+def seeds_of(config: ml_collections.ConfigDict) -> range:
   """Returns the seeds of a run, each of which trains a model."""
   return range(config.seed, config.seed + config.num_seeds)
 
@@ -45,10 +45,12 @@ class _Models(NamedTuple):
 class Run:
   """A finished run, with its models, predictions and calibrators. It can be evaluated on any other data."""
 
-  def __init__(self, config: ConfigDict, folder: pathlib.Path, which: str = ""):
+  def __init__(self, config: ml_collections.ConfigDict, folder: pathlib.Path, which: str = ""):
     """Takes the run of ``config`` in ``folder``; see ``load``."""
-    self.config, self.folder, self.which = config, folder, which
-    self.seeds = tuple(seeds_of(config))
+    self.config: ml_collections.ConfigDict = config
+    self.folder: pathlib.Path = folder
+    self.which: str = which
+    self.seeds: tuple[int, ...] = tuple(seeds_of(config))
     self.devices = jax.local_devices()
     self._models: dict[tuple[int, ...], _Models] = {}
     self._laplace: dict[int, Laplace] = {}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
+import ml_collections
 import numpy as np
 import optax
 
@@ -46,7 +46,7 @@ def predicting(tree: dict[str, Any]) -> dict[str, Any]:
   return tree["average"].variables if has_begun(tree) else variables(tree["state"])
 
 
-def enters(training: ConfigDict, step: int, num_steps: int, steps_per_epoch: int) -> bool:
+def enters(training: ml_collections.ConfigDict, step: int, num_steps: int, steps_per_epoch: int) -> bool:
   """Returns whether the model after a ``step`` of a stage, counted from 1 of its ``num_steps``, enters the average."""
   if training.average == "swa":
     ends_epoch = step % steps_per_epoch == 0

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import losses
 from calib_jax._checks.registry import register
@@ -115,7 +115,7 @@ def split_options(name: str, options: dict[str, Any]) -> tuple[dict[str, Any], d
           {key: value for key, value in options.items() if key in own})
 
 
-def of_loss(section: ConfigDict, num_classes: int) -> dict[str, StateUpdate]:
+def of_loss(section: ml_collections.ConfigDict, num_classes: int) -> dict[str, StateUpdate]:
   """Returns the state updates that the losses of a config need.
 
   Args:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import models
 from calib_jax._system.errors import UserError
@@ -18,7 +18,7 @@ from calib_jax.training import seed_groups
 _NOT_LAYERS = ("name", "dtype", "weights", "image_size", "dropout")
 
 
-def check_file(config: ConfigDict) -> None:
+def check_file(config: ml_collections.ConfigDict) -> None:
   """Raises a UserError unless the file ``model.weights`` is there and its model can be converted."""
   path = config.model.weights
   if path and config.model.name not in models.FROM_TORCH:
@@ -41,7 +41,7 @@ class FirstStage(NamedTuple):
   workdir: str
   weights: str
 
-  def is_named(self, config: ConfigDict) -> bool:
+  def is_named(self, config: ml_collections.ConfigDict) -> bool:
     """Returns whether a schedule names one; a UserError if it names both, or if ``model.weights`` is set too."""
     if self.workdir and self.weights:
       raise UserError(ONE_OF.format(config.schedule.name))
@@ -50,7 +50,7 @@ class FirstStage(NamedTuple):
                       "model.weights empty, or set schedule.name to 'joint'.")
     return any(self)
 
-  def start(self, config: ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
+  def start(self, config: ml_collections.ConfigDict, variables: Any, fresh: Any, seeds: Sequence[int]) -> Any:
     """Returns each seed's weights, or the file's, for ``Stage.start``; heads of ``fresh`` if theirs do not fit."""
     del variables
     if self.weights:

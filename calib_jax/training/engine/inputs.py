@@ -3,7 +3,7 @@
 from typing import Any
 
 import jax
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import data, models
 from calib_jax._system import capacity
@@ -12,7 +12,7 @@ from calib_jax.training.engine.stages import planned
 from calib_jax.training.seed_groups import shape_of
 
 
-def check_model(config: ConfigDict, splits: data.Splits) -> None:
+def check_model(config: ml_collections.ConfigDict, splits: data.Splits) -> None:
   """Checks that the models of a config take its data, if these are not images or the data, model or head is one's own.
 
   The models of all stages are traced on the shape of the data, and nothing is computed.
@@ -43,7 +43,7 @@ def check_model(config: ConfigDict, splits: data.Splits) -> None:
   check_samples(config, model, variables, shape.zeros())  # The model of the last stage predicts.
 
 
-def check_samples(config: ConfigDict, model: models.Classifier, variables: Any, images: Any) -> None:
+def check_samples(config: ml_collections.ConfigDict, model: models.Classifier, variables: Any, images: Any) -> None:
   """Raises a UserError if predictions are sampled of a model that draws nothing, so that all samples are the same.
 
   ``variables`` and ``images``, what the model takes, may be shapes.
@@ -53,7 +53,7 @@ def check_samples(config: ConfigDict, model: models.Classifier, variables: Any, 
                     "would be the same: --config.model.dropout=0.2 adds such a layer.")
 
 
-def _check_options(config: ConfigDict, splits: data.Splits) -> None:
+def _check_options(config: ml_collections.ConfigDict, splits: data.Splits) -> None:
   """Raises a UserError for what only images can have, and for token ids that the model has no embedding of."""
   name = config.data.name
   for key, value, off in (("augmentation.name", config.augmentation.name, "none"),

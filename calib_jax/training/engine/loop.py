@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
+import ml_collections
 import numpy as np
 
 from calib_jax import data, metrics
@@ -30,7 +30,7 @@ CALL_SECONDS = 0.5  # About how long a call of several steps takes at most, beca
 Hook = Callable[[int, dict[str, jax.Array]], None]
 
 
-def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[int],
+def train(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[int],
           devices: Sequence[jax.Device] | None = None, folder: pathlib.Path | None = None,
           log: MetricLog | None = None, label: str = "train", predicted: Sequence[str] = ("validation", "test"),
           hooks: Sequence[Hook] = ()) -> tuple[steps.TrainState, list[dict[str, dict[str, np.ndarray]]]]:
@@ -87,7 +87,7 @@ def train(config: ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[
 class Loop:
   """Takes the steps of a run. Its attributes stay the same during a run; ``tree`` holds what a step changes."""
 
-  def __init__(self, config: ConfigDict, program: programs.Program, splits: Sequence[data.Splits],
+  def __init__(self, config: ml_collections.ConfigDict, program: programs.Program, splits: Sequence[data.Splits],
                seeds: Sequence[int], keys: jax.Array, layout: Layout, keeper: Checkpoints | None,
                log: MetricLog | None, label: str, hooks: Sequence[Hook]):
     """Takes the arguments of ``train`` and the objects that it made from them."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import losses
 from calib_jax.training.loss_state import split_options
@@ -14,7 +14,7 @@ from calib_jax.training.loss_state import split_options
 SOFT = ("cross_entropy", "focal", "brier")
 
 
-def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary")) -> Callable[..., Any]:
+def objective(loss: ml_collections.ConfigDict, parts: tuple[str, ...] = ("primary", "secondary")) -> Callable[..., Any]:
   """Returns the objective ``primary + weight * secondary``, or only one of its two terms; see ``losses.composite``.
 
   With ``loss.reduction`` "sum" the primary is summed over the global batch instead. Labels that mixup or CutMix mixed
@@ -48,7 +48,7 @@ def objective(loss: ConfigDict, parts: tuple[str, ...] = ("primary", "secondary"
   return total
 
 
-def per_example(loss: ConfigDict, batch_size: int) -> Callable[..., Any]:
+def per_example(loss: ml_collections.ConfigDict, batch_size: int) -> Callable[..., Any]:
   """Returns the objective in units of one example, which does not depend on the number of examples.
 
   A validation split is scored with it. If ``loss.reduction`` is "sum", the primary is averaged instead, and
@@ -56,19 +56,20 @@ def per_example(loss: ConfigDict, batch_size: int) -> Callable[..., Any]:
   """
   if loss.reduction == "mean":
     return objective(loss)
-  return objective(ConfigDict({**loss.to_dict(), "reduction": "mean", "weight": loss.weight / batch_size}))
+  weight = loss.weight / batch_size
+  return objective(ml_collections.ConfigDict({**loss.to_dict(), "reduction": "mean", "weight": weight}))
 
 
-def second_loss(section: ConfigDict) -> ConfigDict:
+def second_loss(section: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   """Returns the section ``loss`` of a stage that minimises one loss per example: a config's section ``stage2.loss``."""
-  return ConfigDict({"primary": section, "secondary": {"name": ""}, "weight": 0.0, "reduction": "mean"})
+  return ml_collections.ConfigDict({"primary": section, "secondary": {"name": ""}, "weight": 0.0, "reduction": "mean"})
 
 
 # What may score the validation split.
 VALIDATION_LOSSES = ("auto", "objective", "nll")
 
 
-def validation_loss(config: ConfigDict) -> str:
+def validation_loss(config: ml_collections.ConfigDict) -> str:
   """Returns which loss scores the validation split, "objective" or "nll".
 
   By default it is the objective. A loss of a whole batch changes with the size of the batch and with what the batch
@@ -80,7 +81,7 @@ def validation_loss(config: ConfigDict) -> str:
   return "nll" if config.loss.primary.name in losses.PER_BATCH else "objective"
 
 
-def _loss(section: ConfigDict) -> Callable[[Mapping[str, Any]], Callable]:
+def _loss(section: ml_collections.ConfigDict) -> Callable[[Mapping[str, Any]], Callable]:
   """Returns a function that takes the loss states and binds a section's options and state to its loss."""
   options, _ = split_options(section.name, {key: value for key, value in section.items() if key != "name"})
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ml_collections import ConfigDict
+import ml_collections
 import optax
 
 from calib_jax._checks.registry import register
@@ -32,7 +32,7 @@ def piecewise(learning_rate: float, num_steps: int, *, boundaries: tuple[float, 
   return optax.piecewise_constant_schedule(learning_rate, {int(b * num_steps): decay for b in boundaries})
 
 
-def rate(section: ConfigDict, num_steps: int, steps_per_epoch: int) -> optax.Schedule:
+def rate(section: ml_collections.ConfigDict, num_steps: int, steps_per_epoch: int) -> optax.Schedule:
   """Returns the learning rate of a stage of ``num_steps``, described by a section like ``config.optimizer``.
 
   It is that of the schedule, multiplied by a ramp from 0 to 1 over the first ``warmup_epochs``.
@@ -57,7 +57,7 @@ def adamw(momentum: float, nesterov: bool) -> optax.GradientTransformation:
   return optax.scale_by_adam(b1=momentum, nesterov=nesterov)
 
 
-def build(section: ConfigDict, num_steps: int, steps_per_epoch: int, decays: Callable[..., Any]
+def build(section: ml_collections.ConfigDict, num_steps: int, steps_per_epoch: int, decays: Callable[..., Any]
           ) -> optax.GradientTransformation:
   """Returns the optimizer of a stage of ``num_steps``, described by a section like ``config.optimizer``.
 

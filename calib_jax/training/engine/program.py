@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict
+import ml_collections
 import numpy as np
 import optax
 
@@ -82,7 +82,7 @@ class Program(NamedTuple):
     return jax.eval_shape(lambda keys: self.tree(self.stage_of(step).init(keys)), keys)
 
 
-def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int],
+def build(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int],
           devices: Sequence[jax.Device]) -> Program:
   """Builds the program of a config for one model a seed, mapped over ``devices``."""
   planned = stages.planned(config, [s.train for s in splits], seeds)
@@ -102,7 +102,7 @@ def build(config: ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int
   return Program(built, predict_step, of_stages, config.training.select != "last", bool(config.training.average))
 
 
-def _validation_loss(config: ConfigDict, loss: ConfigDict) -> Callable:
+def _validation_loss(config: ml_collections.ConfigDict, loss: ml_collections.ConfigDict) -> Callable:
   """Returns a function ``(loss_states, logits, labels) -> loss`` that scores the validation split of every seed."""
   scored_by_nll = objectives.validation_loss(config) == "nll"
   objective = objectives.per_example(loss, config.training.batch_size)
@@ -115,7 +115,7 @@ def _validation_loss(config: ConfigDict, loss: ConfigDict) -> Callable:
   return jax.jit(jax.vmap(validation_loss))
 
 
-def plan(config: ConfigDict) -> list[stages.Stage]:
+def plan(config: ml_collections.ConfigDict) -> list[stages.Stage]:
   """Returns the stages of a config without reading its data: the schedule gets dummy training examples.
 
   Raises:
@@ -129,7 +129,7 @@ def plan(config: ConfigDict) -> list[stages.Stage]:
   return planned
 
 
-def check_phases(config: ConfigDict, splits: data.Splits) -> None:
+def check_phases(config: ml_collections.ConfigDict, splits: data.Splits) -> None:
   """Checks that every phase of every stage fills a batch, and is reached, which ``training.num_steps`` may prevent.
 
   Raises:
@@ -153,7 +153,7 @@ def check_phases(config: ConfigDict, splits: data.Splits) -> None:
       steps_before += stages.phase_steps(phase, size)
 
 
-def _build_stage(config: ConfigDict, stage: stages.Stage, number: int, first_step: int, shape: Shape,
+def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, number: int, first_step: int, shape: Shape,
                  states: dict[str, loss_state.StateUpdate], seeds: Sequence[int], devices: Sequence[jax.Device]
                  ) -> StageProgram:
   size, per_epoch = config.training.batch_size, stage.steps_per_epoch(config.training.batch_size)
@@ -232,7 +232,8 @@ def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.
   return start
 
 
-def classifier(config: ConfigDict, head: ConfigDict, num_classes: int) -> models.Classifier:
+def classifier(config: ml_collections.ConfigDict, head: ml_collections.ConfigDict, num_classes: int
+               ) -> models.Classifier:
   """Returns the model of a config, with a head by a section like ``config.head``.
 
   Its batch statistics are shared over the axis of the devices.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 import functools
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
+import ml_collections
 import numpy as np
 
 from calib_jax import _checks as checks
@@ -62,17 +62,17 @@ class Stage(NamedTuple):
 
   name: str
   phases: Sequence[Phase]
-  optimizer: ConfigDict
+  optimizer: ml_collections.ConfigDict
   num_epochs: int
   num_steps: int | None = None
-  head: ConfigDict | None = None
-  augmentation: ConfigDict | None = None
+  head: ml_collections.ConfigDict | None = None
+  augmentation: ml_collections.ConfigDict | None = None
   trained: Callable[[Any], dict[str, float]] = lambda params: {}
   start: Callable[[Any, Any, Sequence[int]], Any] | None = None
   sums: bool = False
   cache_features: bool = False
   batch_size: int = 0
-  loss: ConfigDict | None = None
+  loss: ml_collections.ConfigDict | None = None
 
   def steps_per_epoch(self, batch_size: int) -> int:
     """Returns the number of steps of all phases in one epoch; ``batch_size`` is ``training.batch_size``."""
@@ -86,13 +86,13 @@ class Stage(NamedTuple):
 SCHEDULES: dict[str, Callable[..., list[Stage]]] = {}  # The modules of ``training.schedules`` fill it.
 
 
-def planned(config: ConfigDict, examples: list[Any], seeds: Sequence[int]) -> list[Stage]:
+def planned(config: ml_collections.ConfigDict, examples: list[Any], seeds: Sequence[int]) -> list[Stage]:
   """Returns the stages of a run, by the schedule that a complete config names, for the training split of each seed."""
   options = {key: value for key, value in config.schedule.items() if key != "name"}
   return SCHEDULES[config.schedule.name](config, examples, list(seeds), **options)
 
 
-def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields: Any) -> Stage:
+def main_stage(config: ml_collections.ConfigDict, phases: Sequence[Phase], **fields: Any) -> Stage:
   """Returns the stage of ``optimizer`` and ``training``, from the file ``model.weights`` or another ``start``."""
   if config.model.weights:
     fields = {"start": functools.partial(pretrained.FirstStage("", config.model.weights).start, config)} | fields
@@ -100,12 +100,12 @@ def main_stage(config: ConfigDict, phases: Sequence[Phase], **fields: Any) -> St
                sums=config.loss.reduction == "sum", **fields)
 
 
-def joint_phase(config: ConfigDict, examples: list[Any], **fields: Any) -> Phase:
+def joint_phase(config: ml_collections.ConfigDict, examples: list[Any], **fields: Any) -> Phase:
   """Returns the phase that minimises primary + ``loss.weight`` · secondary on every batch."""
   return Phase("train", examples, objective(config.loss), **fields)
 
 
-def head_stage(config: ConfigDict, examples: list[Any], stage2_epochs: int, stage2_batch_size: int,
+def head_stage(config: ml_collections.ConfigDict, examples: list[Any], stage2_epochs: int, stage2_batch_size: int,
                cache_features: bool, *, order: str = "shuffled", batch_stats: str = "none", **fields: Any) -> Stage:
   """Returns the stage that trains only the head, with ``stage2.optimizer`` and ``loss`` or ``stage2.loss``, a mean.
 
@@ -127,7 +127,7 @@ def head_stage(config: ConfigDict, examples: list[Any], stage2_epochs: int, stag
   return stage
 
 
-def _check_cache(stage: Stage, config: ConfigDict) -> None:
+def _check_cache(stage: Stage, config: ml_collections.ConfigDict) -> None:
   """Raises a UserError if the features of a stage's examples change, or are not all that its head reads."""
   head, augmentation = (stage.head or config.head).name, (stage.augmentation or config.augmentation).name
   reason = None

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class MetricLog:
     if os.path.lexists(self.path):
       check_regular(self.path)  # To open a pipe would wait for a reader.
     self.file = self.path.open("a", encoding="utf-8")
-    self.writers = {}
+    self.writers: dict[int, Any] = {}
 
   def resume(self, seeds: Sequence[int], step: int) -> None:
     """Removes what was logged for ``seeds`` after ``step``, because those steps are taken again."""

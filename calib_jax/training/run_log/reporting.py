@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-from ml_collections import ConfigDict
+import ml_collections
 import numpy as np
 
 from calib_jax._system.errors import UserError
@@ -31,8 +31,8 @@ class Measured(NamedTuple):
 class Reporter:
   """Collects what steps measure, and writes the means since the last report."""
 
-  def __init__(self, config: ConfigDict, seeds: Sequence[int], log: MetricLog | None, keeper: Checkpoints | None,
-               meter: Meter):
+  def __init__(self, config: ml_collections.ConfigDict, seeds: Sequence[int], log: MetricLog | None,
+               keeper: Checkpoints | None, meter: Meter):
     """Takes what it needs of the run. With None as ``log`` it only stops runs whose losses are not finite."""
     self.config, self.seeds, self.log, self.keeper, self.meter = config, seeds, log, keeper, meter
     self.pending: list[Measured] = []

@@ -12,7 +12,7 @@ class Meter:
 
   def __init__(self):
     """Starts counting."""
-    self.first = {}
+    self.first: dict[str, float] = {}
     self.reset()
 
   def compiled(self, phase: str, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import _checks as checks
 from calib_jax import data
@@ -13,8 +13,8 @@ from calib_jax.training.engine.stages import SCHEDULES, Phase, Stage, main_stage
 
 
 @register(SCHEDULES)
-def interleaved(config: ConfigDict, examples: list[Any], seeds: list[int], *, secondary_rate: float = 1.0,
-                freeze_batch_stats: bool = False) -> list[Stage]:
+def interleaved(config: ml_collections.ConfigDict, examples: list[Any], seeds: list[int], *,
+                secondary_rate: float = 1.0, freeze_batch_stats: bool = False) -> list[Stage]:
   """Each epoch takes primary steps on most of the training split, then secondary steps on the rest of it.
 
   The rest is a stratified fraction ``data.held_out_fraction`` of the training split, drawn by the seed. The second

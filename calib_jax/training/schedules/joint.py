@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax._checks.registry import register
 from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main_stage
 
 
 @register(SCHEDULES)
-def joint(config: ConfigDict, examples: list[Any], seeds: list[int]) -> list[Stage]:
+def joint(config: ml_collections.ConfigDict, examples: list[Any], seeds: list[int]) -> list[Stage]:
   """Minimises the primary plus ``loss.weight`` times the secondary loss in every step (Karandikar et al. 2021, 5.1)."""
   del seeds
   return [main_stage(config, [joint_phase(config, examples)])]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import functools
 from typing import Any
 
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax import _checks as checks
 from calib_jax import models
@@ -13,8 +13,8 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main
 
 
 @register(SCHEDULES)
-def layer_peeled(config: ConfigDict, examples: list[Any], seeds: list[int], *, peeling_exponent: float = 1.0,
-                 freeze_batch_stats: bool = True) -> list[Stage]:
+def layer_peeled(config: ml_collections.ConfigDict, examples: list[Any], seeds: list[int], *,
+                 peeling_exponent: float = 1.0, freeze_batch_stats: bool = True) -> list[Stage]:
   """Trains jointly, and freezes group i of L, counted from the head down, after the fraction (i/L)^γ of the training.
 
   γ is ``peeling_exponent``. The groups are those of ``models.layer_groups``, so the lowest one alone trains to the end.

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from ml_collections import ConfigDict
+import ml_collections
 
 from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError
@@ -12,8 +12,8 @@ from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main
 
 
 @register(SCHEDULES)
-def warm_start(config: ConfigDict, examples: list[Any], seeds: list[int], *, workdir: str = "", weights: str = ""
-               ) -> list[Stage]:
+def warm_start(config: ml_collections.ConfigDict, examples: list[Any], seeds: list[int], *,
+               workdir: str = "", weights: str = "") -> list[Stage]:
   """Trains jointly from the weights of a finished run, ``workdir``, or of a .safetensors file, ``weights``.
 
   With a run, each seed starts from the model of the same seed. A head of another shape (another number of classes, or
