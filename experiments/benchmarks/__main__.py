@@ -133,6 +133,5 @@ def tables(rows: Mapping[str, Mapping[str, object]]) -> str:
   return "\n\n".join(markdown.table(("row", *columns), cells) for columns, cells in lines.items())
 
 
-
 if __name__ == "__main__":
   sys.exit(main())

@@ -98,5 +98,5 @@ def _sizes(axes, by_label: dict[str, dict[str, comparison.BySeed]]) -> None:
     means = [by_seed.mean for by_seed in by_number.values()]
     axes.plot(range(len(means)), means, marker=style.MARKERS[i], color=style.COLOURS[i], ms=3.5, lw=1, label=label)
     axes.set_xticks(range(len(means)), list(by_number))
-  axes.set(xlabel="validation examples for the calibrator", ylabel="NLL, mean over methods")
+  axes.set(xlabel="validation examples for the calibrator", ylabel="NLL, nats, mean over methods")
   axes.legend(frameon=False, fontsize=6)

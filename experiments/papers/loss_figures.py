@@ -1,14 +1,14 @@
 """Figures of the papers that show what a loss is: Karandikar et al. 2021, 3, 4; Zhou et al. 2025, 1, 2, 5, A1, A2.
 
-Run: python -m experiments.papers.loss_figures [--out=DIR] [--rows=DIR]
+Run: python -m experiments.papers.loss_figures [--workdir=DIR]
 
 The first four panels are formulas: soft bins and the soft threshold of the entropy; the focal and the inverse focal
 loss, whose weights are divided by their largest; and the smoothed distribution function of the selective-risk loss. The
-next one shows networks: the rows of the leaderboards, which `--rows` has, with the scores of the selective-risk loss.
-The last three are the first figures of the appendix of Zhou et al., which numbers them from 1 again: the gradients of
-the focal and the inverse focal loss by the probability of the label (of the latter the text prints one sign wrongly),
-and the dual focal loss of two classes, with the weight as printed and as in its released code, which forgets the rival
-of a misclassified example.
+next one shows networks: the rows of the leaderboards, with the scores of the selective-risk loss. The last three are
+the first figures of the appendix of Zhou et al., which numbers them from 1 again: the gradients of the focal and the
+inverse focal loss by the probability of the label (of the latter the text prints one sign wrongly), and the dual focal
+loss of two classes, with the weight as printed and as in its released code, which forgets the rival of a misclassified
+example.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,8 +64,8 @@ def slope(loss: Callable[..., jax.Array], p: np.ndarray, **options: object) -> j
   >>> slope(losses.cross_entropy, np.array([0.25, 0.5])).round(3)
   Array([-4., -2.], dtype=float32)
   """
-  return jax.vmap(jax.grad(lambda q: loss(jnp.log(jnp.stack([q, 1 - q])), jnp.array(0), **options)))(jnp.asarray(
-    p, jnp.float32))
+  of_one = jax.grad(lambda q: loss(jnp.log(jnp.stack([q, 1 - q])), jnp.array(0), **options))
+  return jax.jit(jax.vmap(of_one))(jnp.asarray(p, jnp.float32))
 
 
 def mean_ece(results: pd.DataFrame, method: str) -> float:
@@ -99,7 +99,8 @@ def _thresholds(axes) -> None:
   for i, (threshold, temperature) in enumerate(((0.3, 0.3), (0.3, 1.0), (0.7, 0.3), (0.7, 1.0))):
     axes.plot(entropy, soft_threshold(entropy, threshold, temperature), "-" if temperature < 1 else "--",
               color=style.COLOURS[i // 2], lw=1.2, label=rf"$\kappa$ = {threshold}, T = {temperature}")
-  axes.set(xlabel="entropy / log K", ylabel="soft uncertainty", title="Soft threshold (Karandikar et al., Figure 4)")
+  axes.set(xlabel="entropy, fraction of log K", ylabel="soft uncertainty",
+           title="Soft threshold (Karandikar et al., Figure 4)")
 
 
 def _weights(axes) -> None:
@@ -111,7 +112,7 @@ def _weights(axes) -> None:
     values = loss(logits, labels, gamma=GAMMA)
     axes.plot(p, values / jnp.max(values / entropy), color=style.COLOURS[i], lw=1.2,
               label=rf"{name}, $\gamma$ = {GAMMA:g}")
-  axes.set(xlabel="probability of the label", ylabel="loss, weights at most 1", ylim=(0, 4),
+  axes.set(xlabel="probability of the label", ylabel="loss, nats, weights at most 1", ylim=(0, 4),
            title="Opposite weights (Zhou et al., Figure 1)")
 
 
@@ -139,7 +140,7 @@ def _gradients(axes) -> None:
       axes.plot(p, slope(loss, p, gamma=gamma), line, color=style.COLOURS[i], lw=1.2,
                 label=rf"{name}, $\gamma$ = {gamma:g}")
   axes.axhline(0, color=style.INK, lw=0.8)
-  axes.set(xlabel="probability of the label", ylabel="gradient of the loss", ylim=(-16, 8),
+  axes.set(xlabel="probability of the label", ylabel="gradient of the loss, nats", ylim=(-16, 8),
            title="Gradients (Zhou et al., Figure A1)")
 
 
@@ -153,7 +154,8 @@ def _dual_weights(axes) -> None:
 def _dual_gradients(axes) -> None:
   p = np.linspace(0.02, 0.98, 385)
   _dual(axes, p, lambda competitor: slope(losses.dual_focal, p, gamma=GAMMA, competitor=competitor))
-  axes.set(ylabel=rf"gradient, $\gamma$ = {GAMMA:g}", ylim=(-40, 4), title="Its gradient (Zhou et al., Figure A2)")
+  axes.set(ylabel=rf"gradient, nats, $\gamma$ = {GAMMA:g}", ylim=(-40, 4),
+           title="Its gradient (Zhou et al., Figure A2)")
 
 
 def _dual(axes, p: np.ndarray, values: Callable[[str], jax.Array]) -> None:
@@ -164,14 +166,9 @@ def _dual(axes, p: np.ndarray, values: Callable[[str], jax.Array]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
   """Draws the figure."""
-  parser = commands.parser(__spec__.name, __doc__)
-  parser.add_argument("--out", type=pathlib.Path, default=commands.RESULTS)
-  parser.add_argument("--rows", type=pathlib.Path, default=commands.RESULTS)
-  options = parser.parse_args(arguments)
-  options.out.mkdir(parents=True, exist_ok=True)
-  draw({scales.described(end): rows.texts(options.rows / f"leaderboard_{end}.csv") for end in LEADERBOARDS},
-       options.out / f"{NAME}.png")
-  print(f"{options.out / NAME}.png holds the figure.")
+  path = commands.parser(__spec__.name, __doc__, results=True).parse_args(arguments).workdir / f"{NAME}.png"
+  draw({scales.described(end): rows.texts(commands.RESULTS / f"leaderboard_{end}.csv") for end in LEADERBOARDS}, path)
+  print(f"{path} holds the figure.")
 
 
 if __name__ == "__main__":

@@ -7,19 +7,18 @@ prepare` makes of them. First it times a step of every network that may start, w
 fits; `--dry_run` does only the latter, from the times that are there or else from counted operations. Then it trains,
 and prints the published numbers beside ours when a cell ends; OUT/weekend_paper.md has all of them.
 
-The same command goes on where it was stopped: a kill, a preemption or a full disk costs what was trained since the last
-checkpoint, at most five minutes. Several machines take a shard each, `--shard=i/n`; with their .csv files in one
-directory, `--hours=0` makes the page. `--processes=n` runs n shards at once on one GPU, each with its part of the
-memory.
+Nothing starts that does not fit into the hours, and SIGTERM, as `timeout 48h python -m …` sends it, saves a checkpoint
+of what takes longer than planned. The same command goes on where it was stopped: a kill, a preemption or a full disk
+costs what was trained since the last checkpoint, at most five minutes. Several machines take a shard each,
+`--shard=i/n`; with their .csv files in one directory, `--hours=0` makes the page. `--processes=n` runs n shards at once
+on one GPU, each with its part of the memory.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
-import contextlib
+from collections.abc import Sequence
 import json
 import pathlib
 import shutil
-import signal
 import sys
 import time
 
@@ -86,46 +85,25 @@ def train(cells: Sequence[plan.Cell], options: argparse.Namespace, end: float) -
   """
   failures, code = [], 0
   try:
-    with stopped_at(end):
-      for cell in cells if options.hours else ():  # --hours=0 only makes the page.
-        missing = cell.missing()
-        for job in missing:
-          if time.monotonic() + 3600 * cell.hours > end:
-            continue
-          if (free := shutil.disk_usage(options.out).free) < FREE:
-            raise UserError(f"{options.out} has {free / 1e9:.1f} GB free, and a run needs {FREE / 1e9:g} GB: free some "
-                            "space and give the same command again; it goes on from the last checkpoint.")
-          print(f"{cell.table.title}: {cell.hours:.2f} h", flush=True)
-          failures += [f"{cell.table.title}: {failed.label()}: {text}" for failed, text in sweep.run_jobs(
-            cell.table.experiment, [job], cell.stem, options)]
-        if len(cell.missing()) < len(missing):
-          print(page.table([(cell, cell.rows())]), flush=True)
-          _write_page(cells, options, failures)
+    for cell in cells if options.hours else ():  # --hours=0 only makes the page.
+      missing = cell.missing()
+      for job in missing:
+        if time.monotonic() + 3600 * cell.hours > end:
+          continue
+        if (free := shutil.disk_usage(options.out).free) < FREE:
+          raise UserError(f"{options.out} has {free / 1e9:.1f} GB free, and a run needs {FREE / 1e9:g} GB: free some "
+                          "space and give the same command again; it goes on from the last checkpoint.")
+        print(f"{cell.table.title}: {cell.hours:.2f} h", flush=True)
+        failures += [f"{cell.table.title}: {failed.label()}: {text}" for failed, text in sweep.run_jobs(
+          cell.table.experiment, [job], cell.stem, options)]
+      if len(cell.missing()) < len(missing):
+        print(page.table([(cell, cell.rows())]), flush=True)
+        _write_page(cells, options, failures)
   except Stopped as stopped:
-    if time.monotonic() < end:
-      print(f"\n{stopped}", file=sys.stderr)
-      code = 128 + stopped.signal
-    else:
-      print(f"The {options.hours:g} hours are over: {str(stopped).partition(': ')[2]}", flush=True)
+    print(f"\n{stopped}", file=sys.stderr)
+    code = 128 + stopped.signal
   print(_write_page(cells, options, failures), flush=True)
   return code or (1 if failures else 0)
-
-
-@contextlib.contextmanager
-def stopped_at(end: float) -> Iterator[None]:
-  """Stops what runs at a ``time.monotonic()`` as SIGTERM does: a run saves a checkpoint, the rest is ``Stopped``."""
-  def stop(number, frame):
-    raise Stopped("SIGTERM: stopped while no run trained; the same command goes on.", number)
-
-  before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop),
-            signal.SIGALRM: signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))}
-  signal.setitimer(signal.ITIMER_REAL, min(max(end - time.monotonic(), 1.0), 10**8))
-  try:
-    yield
-  finally:
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    for number, handler in before.items():
-      signal.signal(number, handler)
 
 
 def _write_page(cells: Sequence[plan.Cell], options: argparse.Namespace, failures: Sequence[str]) -> str:

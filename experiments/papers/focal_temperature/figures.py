@@ -39,7 +39,7 @@ def two_classes(results: pd.DataFrame, path: pathlib.Path) -> None:
     gammas = (-0.5, 0.0, 0.5, 1.0, 3.0, 7.0)
     for gamma, color in zip(gammas, matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(gammas))), strict=True):
       of_map.plot(q, binary_focal_calibration_map(q, gamma), color=color, lw=1.4, label=rf"$\gamma$ = {gamma:g}")
-    of_map.set(title="Focal calibration map", xlabel="q", ylabel="probability")
+    of_map.set(title="Focal calibration map", xlabel="q, a probability", ylabel="probability")
     _lines(of_lines, results, (2, 3, 4))
     logit = jnp.linspace(-6, 6, 401)
     for gamma, color in OF_GAMMAS.items():
@@ -48,7 +48,7 @@ def two_classes(results: pd.DataFrame, path: pathlib.Path) -> None:
                       label=rf"$\gamma$ = {gamma:g}")
       of_scaling.plot(logit, jax.nn.sigmoid(inverse * logit), color=color, lw=1.2, ls="--",
                       label=f"T = {1 / inverse:.2f}")
-    of_scaling.set(title="The map and the closest temperature", xlabel="logit", ylabel="probability")
+    of_scaling.set(title="The map and the closest temperature", xlabel="logit, nats", ylabel="probability")
     part = theory.of_classes(results, 2)
     for name, color, label in (("bound", COLOURS[0], "Proposition 3"),
                                ("tightest", COLOURS[1], "tightest, logits in ±20")):
@@ -68,7 +68,7 @@ def _losses(axis) -> None:
     axis.plot(p, losses.focal(logits, labels, gamma=gamma), color=color, lw=1.2, label=rf"focal, $\gamma$ = {gamma:g}")
     axis.plot(p, losses.properized_focal(logits, labels, gamma=gamma), color=color, lw=1.2, ls="--",
               label=rf"its proper part, $\gamma$ = {gamma:g}")
-  axis.set(title="Losses of the true class", xlabel="its probability", ylabel="nats", ylim=(0, 3))
+  axis.set(title="Losses of the true class", xlabel="its probability", ylabel="loss, nats", ylim=(0, 3))
 
 
 def _lines(axis, results: pd.DataFrame, classes) -> None:
@@ -101,7 +101,7 @@ def three_classes(results: pd.DataFrame, path: pathlib.Path) -> None:
     for num_classes, color in OF_CLASSES.items():
       part = theory.of_classes(results, num_classes)
       axes[1, 3].plot(part["gamma"], part["error"], color=color, label=f"{num_classes} classes")
-    axes[1, 3].set(title="Largest difference of a probability", xlabel=r"$\gamma$", ylabel="error")
+    axes[1, 3].set(title="Largest difference of a probability", xlabel=r"$\gamma$", ylabel="probability")
     _finish(axes[:, 3])
 
 

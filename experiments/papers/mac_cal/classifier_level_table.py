@@ -1,9 +1,8 @@
 """The tables of classifier_level.py: means, and differences to the plain network paired by seed.
 
-Run: python -m experiments.papers.mac_cal.classifier_level_table RESULTS.csv, or without a file for a page
+Run: python -m experiments.papers.mac_cal.classifier_level_table
 
-Without a file it writes the table of the readings of MaC-Cal in experiments/results/new_heads.md, from the committed
-results.
+It writes the table of the readings of MaC-Cal in experiments/results/new_heads.md, from the committed results.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import pathlib
 
 import pandas as pd
 
-from experiments.common import commands, comparison, markdown, rows, scales, studies
+from experiments.common import commands, comparison, markdown, rows, studies
 
 MEASURED = {"accuracy": ("accuracy %", 2), "nll": ("NLL", 3), "ece": ("ECE %", 2),
             "adaptive_ece": ("adaptive ECE %", 2), "mce": ("MCE %", 1),
@@ -80,15 +79,9 @@ def page(table: pd.DataFrame, network: str, command: str = "") -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-  """Prints the table of a file of results, or writes those of new_heads.md."""
-  parser = commands.parser(__spec__.name, __doc__)
-  parser.add_argument("results", type=pathlib.Path, metavar="RESULTS.csv", nargs="?")
-  results = parser.parse_args(arguments).results
-  if results:
-    print(page(read(results), scales.described(results.stem.removeprefix("classifier_level_")) or results.stem))
-  else:
-    studies.write(PAGE, "experiments.papers.mac_cal.classifier_level_table", readings())
-    print(readings())
+  """Writes the table of new_heads.md."""
+  commands.parser(__spec__.name, __doc__).parse_args(arguments)
+  studies.write(PAGE, "experiments.papers.mac_cal.classifier_level_table", readings())
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def draw_bars(results: pd.DataFrame, path: pathlib.Path) -> None:
       axes.set_xticks(places, [SECONDARY[name] for name in means.index], rotation=45, ha="right",
                       rotation_mode="anchor", fontsize=7)
       axes.set_title(title)
-    panels[0].set_ylabel("ECE, % (accuracy at the foot)")
+    panels[0].set_ylabel("ECE, % (accuracy, %, at the foot)")
 
 
 def draw_severities(results: pd.DataFrame, path: pathlib.Path) -> None:

@@ -87,7 +87,7 @@ def figure(rows: pd.DataFrame, path: pathlib.Path) -> None:
                       rotation_mode="anchor", fontsize=7)
       axes.set_title(", ".join(filter(None, (task, primary.replace("_", " ")))), fontsize=8)
     panels[0].set_ylim(-MOST - 1, MOST + 1)
-    panels[0].set_ylabel("Cohen's d of the ECE\n(above 0: the ECE falls)")
+    panels[0].set_ylabel("Cohen's d of the ECE, deviations\n(above 0: the ECE falls)")
     panels[0].legend(frameon=False, fontsize=7)
 
 

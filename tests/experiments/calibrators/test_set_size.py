@@ -28,9 +28,6 @@ def test_nll_above_that_of_temperature_scaling_has_a_standard_error_over_seeds(t
   assert f"| identity | {expected[0]:+.1f} |" in alone and "nan" not in alone
   with pytest.raises(SystemExit, match="error: temperature_scaling has no option 'target'"):
     experiment.main([*command, "temperature_scaling:target=1"])
-  experiment.main([*command, "temperature_scaling:objective=ece"])  # The others stay.
-  assert frame(path).method.value_counts().to_dict() == {
-    "identity": 2, "temperature_scaling": 2, "temperature_scaling:objective=ece": 2}
 
 
 def test_choices_are_judged_by_the_best_candidate_of_the_test_half():

@@ -157,9 +157,9 @@ def test_intervals_hold_the_mean_over_seeds_and_images():
   assert covered["seeds"] < 200  # Intervals over seeds alone say nothing of other images.
 
 
-@pytest.mark.parametrize(("seeds", "share"), [(2, 0.3), (3, 1.0), (10, 0.3)])
+@pytest.mark.parametrize(("seeds", "share"), [(2, 0.3), (10, 0.3)])
 def test_p_values_hold_far_in_the_tail_where_those_of_one_of_many_claims_lie(seeds, share):
-  """With Welch's degrees of freedom 6%, 0.7% and 0.6% of the p-values are below 0.45%."""
+  """With Welch's degrees of freedom 6% and 0.6% of the p-values are below 0.45%."""
   rng, repeats, level = np.random.default_rng(0), 3000, 0.05 / 11
   changes = [comparison.paired(_equal(rng, seeds, share), dict.fromkeys(map(str, range(seeds)), 0.0))
            for _ in range(repeats)]

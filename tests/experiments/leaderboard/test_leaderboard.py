@@ -146,6 +146,7 @@ def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
     images.few(path, 0, num_examples=60, num_test=30, shrink=3)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_at_paper_scale_second_stages_are_those_of_their_authors():
   options = sweep.parse(leaderboard.EXPERIMENT, ["--scale=paper"])
   configs = {method.name: method.config() for method in leaderboard.methods(options) if "TST" in method.name
