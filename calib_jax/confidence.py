@@ -112,27 +112,3 @@ def score_range(score: Score, num_classes: int) -> tuple[float, float]:
     raise ValueError(f"the range of {score!r} is not known: give score_range=(low, high), or use one of the scores "
                      f"{', '.join(SCORES)}.")
   return ranges[function]
-
-
-def unit_range(score: Score, num_classes: int) -> tuple[float, float]:
-  """``(low, high)``, the bounds that rescale one of the scores above to [0, 1].
-
-  A score whose range lies in [0, 1] is kept as it is; any other (``negative_entropy``) is scaled by its range.
-
-  Args:
-    score: the score, by name or as a function.
-    num_classes: K, at least 2.
-
-  Returns:
-    The value that becomes 0 and the value that becomes 1.
-
-  Raises:
-    ValueError: for an unknown name or a function that is none of the scores above.
-
-  >>> unit_range("msp", 4)
-  (0.0, 1.0)
-  >>> unit_range("negative_entropy", 2)[1]
-  0.0
-  """
-  low, high = score_range(score, num_classes)
-  return (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)

@@ -34,8 +34,6 @@ def test_gradients_at_ties_and_vertices_are_those_of_the_lowest_index():
 def test_a_function_is_its_own_score_and_mistakes_are_named():
   assert confidence.get(np.max) is np.max
   assert confidence.score_range(confidence.margin, 7) == (0.0, 1.0)
-  assert confidence.unit_range("msp", 7) == confidence.unit_range(confidence.margin, 7) == (0.0, 1.0)
-  assert confidence.unit_range("negative_entropy", 7) == (-np.log(7), 0.0)
   with pytest.raises(ValueError, match="confidence must be one of 'msp', 'margin', 'negative_entropy': got 'msq'"):
     confidence.get("msq")
   with pytest.raises(ValueError, match="the range of .* is not known: give score_range=.low, high., or use one of"):

@@ -166,10 +166,10 @@ def fit(features: np.ndarray, labels: np.ndarray, *, kernel: np.ndarray, bias: n
   curvature = form.of(((x, softmax(x @ weights, axis=1)) for x in _inputs(features)), inputs, classes)
   log_probs = np.concatenate([log_softmax(x @ weights, axis=1) for x in _inputs(features)])
   squared_norm = float(np.sum(weights**2))
-  precision = best_precision(curvature.values, squared_norm) if prior_precision is None else prior_precision
+  precision = _best_precision(curvature.values, squared_norm) if prior_precision is None else prior_precision
   log_likelihood = float(np.sum(log_probs[np.arange(len(labels)), labels]))
   return Laplace(weights, curvature, precision,
-                 log_marginal_likelihood(log_likelihood, curvature.values, squared_norm, precision))
+                 _log_evidence(log_likelihood, curvature.values, squared_norm, precision))
 
 
 def check_size(hessian: str, num_weights: int) -> None:
@@ -178,29 +178,16 @@ def check_size(hessian: str, num_weights: int) -> None:
     raise ValueError(f"hessian 'full' is for at most {LARGEST_FULL:,} weights: got {num_weights:,}; use 'kronecker'.")
 
 
-def log_marginal_likelihood(log_likelihood: float, eigenvalues: np.ndarray, squared_norm: float, precision: float
-                            ) -> float:
-  r"""The Laplace approximation of the logarithm of the marginal likelihood, in nats.
-
-  .. math:: \log p(D \mid \theta) - \frac{\delta}{2} \|\theta\|^2 + \frac{P}{2} \log \delta
-            - \frac12 \sum_i \log(\lambda_i + \delta)
-
-  The likelihood and the norm are those of the trained weights θ, and the P eigenvalues λ those of the Hessian.
-  """
+def _log_evidence(log_likelihood: float, eigenvalues: np.ndarray, squared_norm: float, precision: float) -> float:
+  """The evidence log p(D | θ) - δ ‖θ‖² / 2 + P log(δ) / 2 - Σ log(λ + δ) / 2, with the P eigenvalues λ of H."""
   shrinkage = np.sum(np.log1p(eigenvalues / precision))  # log(λ + δ) - log δ.
   return float(log_likelihood - precision / 2 * squared_norm - shrinkage / 2)
 
 
-def best_precision(eigenvalues: np.ndarray, squared_norm: float) -> float:
-  r"""The precision of the prior at which the marginal likelihood is the largest.
-
-  Its derivative by :math:`\log \delta` is half of
-
-  .. math:: \sum_i \frac{\lambda_i}{\lambda_i + \delta} - \delta \|\theta\|^2
-
-  This falls as δ grows, so that there is one root. The sum is at most P, so that the root is at most
-  :math:`P / \|\theta\|^2`. Where the Hessian is 0 there is none, and the result is ``SMALLEST`` of that.
-  """
+def _best_precision(eigenvalues: np.ndarray, squared_norm: float) -> float:
+  """The δ of the largest evidence, whose derivative by log δ is half of Σ λ / (λ + δ) - δ ‖θ‖²."""
+  # This falls as δ grows, so that there is one root. The sum is at most P, so that the root is at most P / ‖θ‖². Where
+  # the Hessian is 0 there is none, and the result is ``SMALLEST`` of that.
   def slope(log_precision):
     precision = np.exp(log_precision)
     return np.sum(eigenvalues / (eigenvalues + precision)) - precision * squared_norm

@@ -22,12 +22,12 @@ so.
 (2,)
 >>> get("focal", gamma=1.0)(logits, labels).shape  # With its options bound, as composite takes it.
 (2,)
->>> soft_avuc(logits, labels, where=jnp.array([True, False])).shape
+>>> jax.jit(soft_avuc)(logits, labels, where=jnp.array([True, False])).shape
 ()
 >>> images = jnp.zeros((5, 8, 8, 3)), jnp.zeros((5, 8, 8), jnp.int32)
->>> soft_binned_ece(*images).shape, jax.vmap(soft_binned_ece)(*images).shape
+>>> jax.jit(soft_binned_ece)(*images).shape, jax.jit(jax.vmap(soft_binned_ece))(*images).shape
 ((), (5,))
->>> jax.grad(lambda z: composite("focal", "soft_avuc", 0.5)(z, labels)[0])(logits).shape
+>>> jax.jit(jax.grad(lambda z: composite("focal", "soft_avuc", 0.5)(z, labels)[0]))(logits).shape
 (2, 3)
 """
 

@@ -45,9 +45,6 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   This is the augmented Lagrangian (of Powell, Hestenes and Rockafellar) of the constraints that no logit is more than m
   below the largest. ``update_class_adaptive`` moves λ and ρ after each epoch.
 
-  A masked class (a logit of -inf) has no meaning, because the penalty would be infinite. It raises a ValueError, or
-  gives inf where it is traced.
-
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -62,7 +59,8 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
     ``[...]`` values, 0 where ``where`` is False. O(NK).
 
   Raises:
-    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range, or a logit is -inf: the penalty of a
+      masked class would be infinite. Where that is traced, it gives inf.
 
   References:
     Liu et al. 2023, Class Adaptive Network Calibration, as in its released code, which has the mean over classes.

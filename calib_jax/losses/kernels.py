@@ -223,10 +223,8 @@ def leave_one_out(log_f: Array, every: Array, events: Array, weights: Array, ind
                   norm: float) -> Array:
   """Σ_k |estimate of event k - f_k|^p of each row ``[n]``, from the kernels of all N rows but itself.
 
-  ``log_f`` ``[n, F]`` are the rows' logarithms of f, and ``index`` their places among ``every`` ``[N, F]``; ``events``
-  ``[N, E]``, with E <= F, are 1 where an event happened. ``weights`` ``[N]`` are bools, False for
-  rows that have no kernel; or example weights, where
-  an integer w equals w copies of the row, of which all but one are its own neighbours.
+  Rows have ``log_f`` ``[n, F]``, and ``index`` is their place among ``every`` ``[N, F]``. ``events`` ``[N, E]``, with
+  E <= F, are 1 where an event happened; ``weights`` ``[N]`` are bools, False for rows without a kernel, or numbers.
   """
   log_kernel = _log_kernel(every, weights, bandwidth)
   ones_and_events = jnp.concatenate([jnp.ones_like(events[:, :1]), events], axis=-1)

@@ -19,9 +19,6 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float | A
 
   .. math:: \ell(z, y) = \frac{1}{K} \Big[w (z_y - M)^2 + \sum_{k \ne y} z_k^2\Big]
 
-  A masked class (a logit of -inf) has no meaning: it would be infinitely far from its target of 0. It raises a
-  ValueError, or gives inf where it is traced.
-
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -33,7 +30,8 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float | A
     ``[...]`` values. O(NK).
 
   Raises:
-    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range, or a logit is -inf: a masked class would
+      be infinitely far from its target of 0. Where that is traced, it gives inf.
 
   References:
     Hui & Belkin 2021.
@@ -57,9 +55,6 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
 
   .. math:: -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)
 
-  A masked class (a logit of -inf) has no meaning, because the penalty would be infinite. It raises a ValueError, or
-  gives inf where it is traced.
-
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -71,7 +66,8 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
     ``[...]`` values. O(NK).
 
   Raises:
-    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range, or a logit is -inf: the penalty of a
+      masked class would be infinite. Where that is traced, it gives inf.
 
   References:
     Liu et al. 2022 (MbLS).
@@ -100,9 +96,6 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
 
   with ŷ the top class and sg the stop-gradient.
 
-  A masked class (a logit of -inf) has no meaning, because the penalty would be infinite. It raises a ValueError, or
-  gives inf where it is traced.
-
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -116,7 +109,8 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
     ``[...]`` values. O(NK).
 
   Raises:
-    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range, or a logit is -inf: the penalty of a
+      masked class would be infinite. Where that is traced, it gives inf.
 
   References:
     Park et al. 2023 (ACLS).
@@ -146,9 +140,6 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
     -\log p_y + w_d \operatorname{mean}_{k \ne y} -\log \sigma(z_y - z_k) +
     w_e \operatorname{mean}_{i \ne j;\; i, j \ne y} -\tfrac12 \log \sigma(z_i - z_j)
 
-  A masked class (a logit of -inf) has no meaning, because its pair with any other would be infinite. It raises a
-  ValueError, or gives inf or NaN where it is traced.
-
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -160,7 +151,8 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
     ``[...]`` values. O(NK²) time, O(NK) memory.
 
   Raises:
-    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range, or a logit is -inf: the pairs of a masked
+      class would be infinite. Where that is traced, it gives inf or NaN.
 
   References:
     Cheng & Vasconcelos 2022 (CPC).

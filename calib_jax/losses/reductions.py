@@ -44,11 +44,6 @@ def gather(x: Array, axis_name: str | None) -> Array:
   return jax.lax.psum(everywhere, axis_name).reshape(-1, *x.shape[1:])
 
 
-def own(x: Array, size: int, axis_name: str | None) -> Array:
-  """This device's ``size`` examples out of those of every device, as ``gather`` joins them."""
-  return x if axis_name is None else jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(axis_name) * size, size)
-
-
 def root(x: Array, norm: float) -> Array:
   """``x ** (1 / norm)`` for arrays ``x >= 0`` of JAX or NumPy, with gradient 0 at 0."""
   xp = array_module(x)

@@ -14,7 +14,7 @@ from calib_jax._checks.registry import find
 from calib_jax._numerics import binning
 from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE, register
 from calib_jax.losses.ranks import rank_weights
-from calib_jax.losses.reductions import gather, global_sum, own, weighted
+from calib_jax.losses.reductions import gather, global_sum, weighted
 
 Array = jax.Array
 VARIANTS = ("stopped", "printed", "clamped", "released")
@@ -63,7 +63,9 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
   checks.options(estimator=(estimator, ("harmonic", "log")))
   score, losses = _scores(jax.nn.softmax(logits), confidence), _losses(logits, labels, loss)
   every, every_weight = gather(jax.lax.stop_gradient(score), axis_name), gather(weights, axis_name)
-  of_ranks = own(rank_weights(every, every_weight, estimator), len(labels), axis_name)
+  of_ranks = rank_weights(every, every_weight, estimator)
+  if axis_name is not None:  # Of those of all devices, this device's own.
+    of_ranks = jax.lax.dynamic_slice_in_dim(of_ranks, jax.lax.axis_index(axis_name) * len(labels), len(labels))
   if weights.dtype == jnp.bool_:
     of_ranks = jnp.where(weights, of_ranks, 0)
   return global_sum(weighted(of_ranks, losses), axis_name) / _size(every_weight).astype(logits.dtype)
@@ -153,7 +155,12 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, variant: str = "rele
   every = every if variant == "released" else jax.lax.stop_gradient(every)
   threshold, size = _quantile(every, every_weight, low_confidence_coverage), _size(every_weight).astype(logits.dtype)
   limited = jnp.where(score < threshold, score, threshold)
-  seen = _counts(every, every_weight, num_bins) + _seen_before(counts, num_bins, logits.dtype)
+  seen = _counts(every, every_weight, num_bins)
+  if counts is not None:
+    before = checks.floating(counts, "counts")
+    if before.shape != (num_bins,):
+      raise ValueError(f"counts must have shape ({num_bins},), one number for each of num_bins: got {before.shape}.")
+    seen += jax.lax.stop_gradient(before).astype(seen.dtype)
   # 1 - Ĝ = (1/n) Σ_k h_k σ((c_k - g) / ν), whose logarithm is numerically stable also where all terms are tiny.
   centers = jnp.asarray((np.arange(num_bins) + 0.5) / num_bins, logits.dtype)
   tails = jax.nn.log_sigmoid((centers[None, :] - limited[:, None]) / smoothing)
@@ -228,7 +235,9 @@ def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *, varia
 
 def _unit_scores(logits: Array, confidence, score_range, variant: str) -> Array:
   """The confidence score of each example on [0, 1]; that of ``"released"`` is of softmax(p)."""
-  low, high = scores.unit_range(confidence, logits.shape[1]) if score_range is None else score_range
+  low, high = scores.score_range(confidence, logits.shape[1]) if score_range is None else score_range
+  if score_range is None:
+    low = min(low, 0.0)  # A score whose range lies in [0, 1] stays as it is.
   if checks.is_readable(low, high) and not low < high:
     raise ValueError(f"score_range must be (low, high) with low < high: got {score_range!r}.")
   probs = jax.nn.softmax(logits)
@@ -248,16 +257,6 @@ def _size(weights: Array) -> Array:
 def _counts(scores: Array, weights: Array, num_bins: int) -> Array:
   """The number of scores that count in each bin."""
   return binning.bin_sums(weights.astype(scores.dtype), binning.equal_width_index(scores, num_bins, "left"), num_bins)
-
-
-def _seen_before(counts, num_bins: int, dtype) -> Array:
-  """``counts`` without a gradient, or zeros if there are none."""
-  if counts is None:
-    return jnp.zeros(num_bins, dtype)
-  counts = checks.floating(counts, "counts")
-  if counts.shape != (num_bins,):
-    raise ValueError(f"counts must have shape ({num_bins},), one number for each of num_bins: got {counts.shape}.")
-  return jax.lax.stop_gradient(counts).astype(dtype)
 
 
 def _scores(probs: Array, confidence) -> Array:

@@ -12,9 +12,9 @@ Multi-label logits are ``[N, L]``, with labels ``[N, L]`` of 0 and 1. Losses per
 all rows together, and ``jax.vmap`` over axis 1 gives one value a label:
 
 >>> logits, labels = jnp.array([[2.0, -1.0], [0.5, 3.0]]), jnp.array([[1, 0], [0, 1]])
->>> losses.focal(two_class(logits), labels).shape, losses.soft_binned_ece(two_class(logits), labels).shape
+>>> losses.focal(two_class(logits), labels).shape, jax.jit(losses.soft_binned_ece)(two_class(logits), labels).shape
 ((2, 2), ())
->>> jax.vmap(losses.soft_binned_ece, in_axes=1)(two_class(logits), labels).shape
+>>> jax.jit(jax.vmap(losses.soft_binned_ece, in_axes=1))(two_class(logits), labels).shape
 (2,)
 """
 

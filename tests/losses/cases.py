@@ -1,4 +1,4 @@
-"""Every loss with the options that tests vary, random data, and steps that compile once for all laws of a case."""
+"""Every loss with the options that tests vary, random data, and programs that are compiled once for a formula."""
 
 import inspect
 
@@ -11,12 +11,15 @@ from calib_jax import losses
 from tests.losses import references
 
 PER_EXAMPLE = {
-  "cross_entropy": [{}, {"label_smoothing": 0.1}, {"label_smoothing": 1.0}],
+  # An integer is not traced: without label smoothing, another branch of the code computes the loss.
+  "cross_entropy": [{"label_smoothing": 0}, {"label_smoothing": 0.0}, {"label_smoothing": 0.1},
+                    {"label_smoothing": 1.0}],
   "brier": [{}],
   "brier_weighted_cross_entropy": [{}, {"gamma": 0.5, "norm": 1.0}, {"gamma": 3.0, "norm": 7.5}],
   "focal": [{}, {"gamma": 0.0}, {"gamma": 0.5}, {"gamma": 10.0}, {"stop_gradient": True}],
   "square": [{}, {"true_class_weight": 5.0, "true_class_target": 3.0}],
-  "sample_dependent_focal": [{}, {"thresholds": (0.1, 0.5), "gammas": (7.0, 2.5, 0.0)}],
+  "sample_dependent_focal": [{}, {"thresholds": np.array([0.1, 0.5]),
+                                  "gammas": np.array([7.0, 2.5, 0.0])}],
   "inverse_focal": [{}, {"gamma": 0.0}, {"gamma": 3.5}, {"stop_gradient": True}],
   "dual_focal": [{}, {"gamma": 0.5}, {"competitor": "strongest_below"},
                  {"competitor": "strongest_below", "gamma": 5.0, "stop_gradient": "competitor"},
@@ -69,31 +72,21 @@ SIZES = (1, 2, 7, 64, 512)
 ROWS = SIZES[-1]
 
 
-def cases(table):
-  """``(name, options)`` of a table, as parameters of pytest; a case's tests run on one worker, which compiles once."""
-  return [_parameter(name, options) for name, each in table.items() for options in each]
+def cases(table, every=True):
+  """``(name, options)`` of a table, or of the first case of each loss; those of a loss run on one worker."""
+  return [_parameter(name, options) for name, each in table.items() for options in (each if every else each[:1])]
 
 
 def _parameter(name, options):
   described = ",".join(f"{key}={value}" for key, value in options.items() if not isinstance(value, np.ndarray))
-  label = f"{name}-{described or 'default'}"
-  return pytest.param(name, options, id=label, marks=[pytest.mark.xdist_group(label)])
+  return pytest.param(name, options, id=f"{name}-{described or 'default'}", marks=[pytest.mark.xdist_group(name)])
 
 
-def formulas(table):
-  """The cases whose options choose a formula; options that are numbers take the path of the defaults."""
-  return [p for p in cases(table) if p.values[1] is FIRST[p.values[0]]
-          or any(isinstance(value, str | bool) for value in p.values[1].values())]
-
-
-def grid(table):
-  """``(name, options, K)``, with K other than the 3 of the other tests: 2, and the slow 1,000 with default options."""
-  actual = []
-  for p in formulas(table):
-    first = p.values[1] is FIRST[p.values[0]]
-    actual += [pytest.param(*p.values, k, id=f"{p.id}-{k}", marks=[*p.marks, *[pytest.mark.slow] * slow])
-               for k, slow in ((2, not first), *([(1000, True)] if first else []))]
-  return actual
+def numbers(name, options):
+  """The options of a loss that are numbers or arrays: its program traces them, so that one serves all their values."""
+  values = {**losses.options(name), **options}
+  return {option: np.float64(value) for option, value in values.items()
+          if isinstance(value, float | np.ndarray) and option != "last_constraints"}
 
 
 def data(n, k, scale=2.0, seed=0):
@@ -115,55 +108,45 @@ def other_class(labels, k, seed=5):
   return np.arange(k) == other[:, None]
 
 
-_STEPS = {}
+_PROGRAMS = {}
 
 
-def step(name, options):
-  """The ``example_step`` or ``batch_step`` of a case, compiled once for all tests that run on one worker."""
-  key = name, repr(options)
-  if key not in _STEPS:
-    _STEPS[key] = (example_step if name in PER_EXAMPLE else batch_step)(name, options)
-  return _STEPS[key]
+def _program(name, fixed):
+  """``(logits, labels, where, weights, numbers)`` to a loss, and its gradients in logits and numbers; jitted once."""
+  key = name, repr(fixed)
+  if key not in _PROGRAMS:
+    loss = losses.get(name, **fixed)
+
+    @jax.jit
+    def run(logits, labels, where, weights, numbers):
+      batch = {"where": where} if weights is None else {"where": where, "weights": weights}
+      values, pullback = jax.vjp(lambda z, x: loss(z, labels, **batch, **x), logits, numbers)
+      return values, *pullback(jnp.ones_like(values))
+
+    _PROGRAMS[key] = run
+  return _PROGRAMS[key]
 
 
-def example_step(name, options, rows=64):
-  """``(logits, labels, where=None)`` to a loss's values ``[N]`` and gradients ``[N, K]``, padded as a batch is."""
-  loss = losses.get(name, **options)
+def step(name, options, rows=None):
+  """``(logits, labels, where=None, weights=None)`` to values and gradients; ``step.slopes`` has those in numbers.
 
-  @jax.jit
-  def step(logits, labels, where):
-    values, pullback = jax.vjp(lambda z: loss(z, labels, where=where), logits)
-    return values, pullback(jnp.ones_like(values))[0]
-
-  def padded(logits, labels, where=None):
-    batch = _padded(logits, labels, where, rows)
-    values, gradients = (np.asarray(x) for x in step(*batch))
-    assert not np.any(values[~batch[2]]) and not np.any(gradients[~batch[2]])
-    return values[:len(labels)], gradients[:len(labels)]
-
-  return padded
-
-
-def _padded(logits, labels, where, rows):
-  """The arrays with ``rows`` rows. Padding holds NaN and labels out of range, and its ``where`` is False."""
-  n = len(labels)
-  where = np.pad(np.ones(n, bool) if where is None else where, (0, rows - n))
-  logits = np.pad(np.float32(logits), ((0, rows - n), (0, 0)), constant_values=np.nan)
-  return logits, np.pad(np.int32(labels), (0, rows - n), constant_values=255), where
-
-
-def batch_step(name, options, rows=ROWS):
-  """``(logits, labels, where=None)`` to a loss's value and gradient, padded to ``rows`` so that it compiles once.
-
-  The padding holds NaN and labels out of range; no gradient may reach it, nor rows whose ``where`` is False.
+  Batches are padded to ``rows``, 64 or for a loss per batch 512, so that few programs are compiled. Padding holds NaN
+  and labels out of range; no value and no gradient may reach it, nor rows whose ``where`` is False.
   """
-  step = jax.jit(jax.value_and_grad(losses.get(name, **options)))
+  traced, rows = numbers(name, options), rows or (64 if name in PER_EXAMPLE else ROWS)
+  run = _program(name, {option: value for option, value in options.items() if option not in traced})
 
-  def padded(logits, labels, where=None):
-    *batch, where = _padded(logits, labels, where, rows)
-    value, gradient = (np.asarray(x) for x in step(*batch, where=where))
-    assert not np.any(gradient[~where])
-    return value, gradient[:len(labels)]
+  def padded(logits, labels, where=None, weights=None):
+    n = len(labels)
+    where = np.pad(np.ones(n, bool) if where is None else where, (0, rows - n))
+    logits = np.pad(np.float32(logits), ((0, rows - n), (0, 0)), constant_values=np.nan)
+    labels = np.pad(labels, ((0, rows - n), (0, 0))[:labels.ndim], constant_values=255)
+    labels = labels.astype(np.int32 if labels.ndim == 1 else np.float32)
+    weights = None if weights is None else np.pad(np.float32(weights), (0, rows - n))
+    values, gradients, padded.slopes = jax.tree.map(np.asarray, run(
+      logits, labels, where, weights, {option: x.astype(np.float32) for option, x in traced.items()}))
+    assert not np.any(gradients[~where]) and not (values.ndim and np.any(values[~where]))
+    return values[:n] if values.ndim else values, gradients[:n]
 
   return padded
 

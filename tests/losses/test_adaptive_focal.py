@@ -27,7 +27,7 @@ def _update(gammas, confidence, correct, rate=1.0, switch=0.2, low=-2.0, high=20
   return np.array(actual), np.array(edges)
 
 
-@pytest.mark.parametrize(("n", "bins"), [(100, 15), (7, 15), (15, 15), (64, 1), (33, 4)])
+@pytest.mark.parametrize(("n", "bins"), [(100, 15), (7, 15), (64, 1)])
 def test_updates_follow_the_definition_through_sign_switches_and_clips(n, bins):
   rng = np.random.default_rng(n)
   state = losses.init_adaptive_focal(num_bins=bins)
@@ -55,16 +55,16 @@ def test_values_outside_the_edges_belong_to_the_outer_bins():
   np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("call", "error", "message"), [
-  (lambda s: losses.update_adaptive_focal(s, np.ones((2, 2)), np.ones((2, 2))), ValueError, "confidence must have"),
-  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(3)), ValueError, "correct must have the shape"),
-  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(2), switch=-1), ValueError, "switch must be in"),
-  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(2), gamma_min=3, gamma_max=1), ValueError,
-   "gamma_min must not exceed gamma_max: got 3 and 1"),
-  (lambda s: losses.init_adaptive_focal(0), ValueError, "num_bins must be in"),
+@pytest.mark.parametrize(("call", "message"), [
+  (lambda s: losses.update_adaptive_focal(s, np.ones((2, 2)), np.ones((2, 2))), "confidence must have"),
+  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(3)), "correct must have the shape"),
+  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(2), switch=-1), "switch must be in"),
+  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(2), gamma_min=3, gamma_max=1), "gamma_min must not "
+   "exceed gamma_max: got 3 and 1"),
+  (lambda s: losses.init_adaptive_focal(0), "num_bins must be in"),
   (lambda s: losses.adaptive_focal(np.ones((2, 2)), np.zeros(2, int), gammas=s.gammas, bin_edges=s.gammas),
-   ValueError, r"gammas must be \[B\] and bin_edges \[B \+ 1\]: got shapes \(15,\) and \(15,\)"),
+   r"gammas must be \[B\] and bin_edges \[B \+ 1\]: got shapes \(15,\) and \(15,\)"),
 ])
-def test_mistakes_are_named(call, error, message):
-  with pytest.raises(error, match=message):
+def test_mistakes_are_named(call, message):
+  with pytest.raises(ValueError, match=message):
     call(losses.init_adaptive_focal())

@@ -1,4 +1,4 @@
-"""A primary and a secondary loss as one."""
+"""A primary and a secondary loss as one; losses of rows with weights are in test_weights.py."""
 
 import jax
 import numpy as np
@@ -9,19 +9,29 @@ from tests.losses import cases
 from tests.losses.cases import FLOATS, INTS
 
 
-def test_composite_is_the_weighted_sum_with_its_parts():
+def test_composite_is_the_weighted_sum_with_its_parts_whatever_ignored_rows_hold():
   logits, labels = cases.data(10, 3)
   where = np.arange(10) < 7
-  both = jax.jit(losses.composite("focal", losses.get("soft_binned_ece", num_bins=5), 0.3))
-  total, parts = both(logits, labels, where=where)
-  focal = cases.example_reference("focal", logits[:7], labels[:7], {})
-  binned = cases.batch_reference("soft_binned_ece", logits[:7], labels[:7], {"num_bins": 5})
-  np.testing.assert_allclose(parts["primary"], np.mean(focal), rtol=1e-5)
-  np.testing.assert_allclose(parts["secondary"], binned, rtol=1e-5)
+  loss = losses.composite("focal", losses.get("soft_binned_ece", num_bins=5), 0.3)
+  both = jax.jit(jax.value_and_grad(lambda z, y, w: loss(z, y, where=w), has_aux=True))
+  (total, parts), gradient = both(logits, labels, where)
+  primary = cases.example_reference("focal", logits[:7], labels[:7], {}).mean()
+  np.testing.assert_allclose(parts["primary"], primary, rtol=1e-5)
+  secondary = cases.batch_reference("soft_binned_ece", logits[:7], labels[:7], {"num_bins": 5})
+  np.testing.assert_allclose(parts["secondary"], secondary, rtol=1e-5)
   np.testing.assert_allclose(total, parts["primary"] + np.float32(0.3) * parts["secondary"], rtol=1e-6)
-  total, _ = both(np.full((10, 3), np.nan, np.float32), labels, where=np.zeros(10, bool))
-  assert total == 0
-  total, parts = jax.jit(losses.composite(losses.brier))(logits, labels)
+  for content in (np.nan, -np.inf, np.inf):
+    actual = both(np.where(where[:, None], logits, content), np.where(where, labels, -100), where)
+    jax.tree.map(np.testing.assert_array_equal, actual, ((total, parts), gradient))
+  assert np.isnan(both(logits, np.where(where, labels, -100), np.ones(10, bool))[0][0])
+  (total, _), gradient = both(np.full((10, 3), np.nan, np.float32), labels, np.zeros(10, bool))
+  assert total == 0 and not np.any(gradient)
+
+
+def test_a_sum_is_that_of_the_rows_that_count():
+  logits, labels = cases.data(10, 3)
+  total, parts = jax.jit(losses.composite(losses.brier, reduction="sum"))(logits, labels, where=np.arange(10) < 7)
+  np.testing.assert_allclose(total, cases.example_reference("brier", logits[:7], labels[:7], {}).sum(), rtol=1e-5)
   assert total == parts["primary"] and parts["secondary"] == 0
 
 
@@ -43,30 +53,3 @@ def test_composite_takes_one_loss_and_a_known_reduction():
     losses.composite("focal", ["mmce", "aurc"])
   with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum': got 'max'"):
     losses.composite("focal", reduction="max")
-
-
-@pytest.mark.parametrize("primary", ["focal", "aurc"])
-def test_a_sum_is_the_mean_times_the_number_of_rows_that_count(primary):
-  logits, labels = cases.data(10, 3)
-  where = np.arange(10) < 7
-  (mean, _), (total, parts) = jax.jit(lambda z: [
-    losses.composite(primary, "mmce", 0.5, reduction=r)(z, labels, where=where) for r in ("mean", "sum")])(logits)
-  kind = cases.example_reference if primary == "focal" else cases.batch_reference
-  value = np.mean(kind(primary, logits[:7], labels[:7], {}))
-  error = cases.batch_reference("mmce", logits[:7], labels[:7], {})
-  np.testing.assert_allclose(parts["primary"], 7 * value, rtol=1e-5)
-  np.testing.assert_allclose([mean, total], [value + 0.5 * error, 7 * value + 0.5 * error], rtol=1e-5)
-
-
-def test_composite_ignores_rows_whatever_they_hold():
-  logits, labels = cases.data(12, 3)
-  where = np.arange(12) % 3 != 1
-  both = jax.jit(jax.value_and_grad(lambda z, y, w: losses.composite("focal", "soft_avuc")(z, y, where=w)[0]))
-  value, gradient = both(logits, labels, where)
-  sliced = [cases.step(name, {})(logits[where], labels[where]) for name in ("focal", "soft_avuc")]
-  np.testing.assert_allclose(value, np.mean(sliced[0][0]) + sliced[1][0], rtol=1e-5)
-  for content in (np.nan, -np.inf, np.inf):
-    actual = both(np.where(where[:, None], logits, content), np.where(where, labels, -100), where)
-    np.testing.assert_array_equal(actual[0], value)
-    np.testing.assert_array_equal(actual[1], gradient)
-  assert np.isnan(both(logits, np.where(where, labels, -100), np.ones(12, bool))[0])

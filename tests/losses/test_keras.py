@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
+from tests.losses import cases
 from tests.programs import ROOT
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
@@ -17,11 +18,13 @@ FORMS = {"numbers": LABELS.astype(np.float32), "a column": LABELS[:, None].astyp
          "one-hot": np.eye(3, dtype=np.float32)[LABELS]}
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["focal", "soft_binned_ece"])
-def test_labels_in_every_form_of_keras_give_the_loss_of_integers(name, form):
-  expected = losses.get(name)(LOGITS, LABELS)
-  np.testing.assert_allclose(jax.jit(losses.keras(name))(FORMS[form], LOGITS), expected, rtol=1e-6)
+def test_labels_in_every_form_of_keras_give_the_loss_of_integers():
+  values = jax.jit(lambda forms: [losses.keras("focal")(forms[form], LOGITS) for form in FORMS])(FORMS)
+  for form, actual in zip(FORMS, values, strict=True):
+    np.testing.assert_allclose(actual, cases.example_reference("focal", LOGITS, LABELS, {}), rtol=1e-5, err_msg=form)
+  actual = jax.jit(losses.keras("soft_binned_ece", num_bins=5))(FORMS["a column"], LOGITS)
+  expected = cases.batch_reference("soft_binned_ece", LOGITS, LABELS, {"num_bins": 5})
+  np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_what_is_no_class_is_nan_and_shapes_that_do_not_fit_are_refused():

@@ -67,9 +67,55 @@ def test_labels_that_are_not_checked_are_nan():
   checks.check_values(False)
   try:
     for labels in (np.array([0, -100, 2, 1]), np.array([0, 2**32 + 1, 2, 1])):
-      np.testing.assert_array_equal(np.isnan(losses.brier(FLOATS, labels)), [False, True, False, False])
+      values = jax.jit(lambda z, y=labels: losses.brier(z, y))(FLOATS)
+      np.testing.assert_array_equal(np.isnan(values), [False, True, False, False])
   finally:
     checks.check_values(True)
+
+
+OUT_OF_RANGE = {
+  "cross_entropy": {"label_smoothing": 1.5}, "brier_weighted_cross_entropy": {"gamma": -1, "norm": 0.5},
+  "focal": {"gamma": -1}, "inverse_focal": {"gamma": -1}, "dual_focal": {"gamma": -1},
+  "properized_focal": {"gamma": -0.1}, "square": {"true_class_weight": -1},
+  "margin_label_smoothing": {"margin": -1, "weight": -1}, "class_adaptive_label_smoothing": {"margin": 0},
+  "adaptive_conditional_label_smoothing": {"margin": -1, "weight": -1, "positive_weight": -1, "negative_weight": -1},
+  "pairwise_constraints": {"discrimination_weight": -1, "exclusion_weight": -1},
+  "soft_binned_ece": {"num_bins": 0, "temperature": 0, "norm": 0.5, "low": 1.0},
+  "soft_binned_marginal_ece": {"num_bins": 0, "temperature": 0, "norm": 0.5},
+  "soft_avuc": {"threshold": 1.0, "temperature": 0}, "avuc": {"threshold": -1},
+  "mmce": {"kernel_width": 0}, "kde_ece": {"bandwidth": 0, "norm": 0.5},
+  "selective_risk": {"low_confidence_coverage": 1.5, "smoothing": 0, "num_bins": 0, "score_range": (1.0, 0.0),
+                     "counts": np.zeros(16)}}
+
+
+@pytest.mark.parametrize("name", [name for name in cases.FIRST if losses.options(name)])
+def test_every_option_refuses_what_is_not_of_its_kind_or_out_of_its_range(name):
+  wrong = {float: "2", bool: 2, int: 1.5, str: "?"}
+  options = {option: wrong[type(default)] for option, default in losses.options(name).items()
+             if type(default) in wrong and option != "last_constraints"}
+  for option, value in [*options.items(), *OUT_OF_RANGE.get(name, {}).items()]:
+    with pytest.raises((TypeError, ValueError), match=f"{option} must "):
+      jax.eval_shape(lambda z, o=option, x=value: losses.get(name, **{**cases.FIRST[name], o: x})(z, INTS), FLOATS)
+
+
+@pytest.mark.parametrize(("name", "options", "error", "message"), [
+  ("focal", {"gamma": -1}, ValueError, r"gamma must be in \[0, inf\): got -1"),
+  ("focal", {"gamma": "2"}, TypeError, "gamma must be a number: got '2'"),
+  ("sample_dependent_focal", {"thresholds": (0.5, 0.2), "gammas": (1, 2, 3)}, ValueError, "ascend"),
+  ("sample_dependent_focal", {"gammas": (1,)}, ValueError, "gammas must be one more than thresh"),
+  ("sample_dependent_focal", {"gammas": (1, -1)}, ValueError, r"gammas must be in \[0, inf\): got -1"),
+  ("soft_avuc", {"where": INTS}, TypeError, "where must be boolean: got dtype int32"),
+  ("soft_avuc", {"where": INTS[:2] > 0}, ValueError, r"where must have shape \(4,\)"),
+  ("soft_binned_ece", {"form": "lable"}, ValueError, "got 'lable'. Did you mean 'label'"),
+  ("avuc", {}, TypeError, "threshold"),
+  ("aurc", {"loss": "focl"}, ValueError, "loss must be one of .*'cross_entropy'.*Did you mean 'focal'"),
+  ("selective_risk", {"confidence": lambda p: p[:, 0]}, ValueError, "the range of .* is not known: give score_range"),
+  ("selective_risk", {"counts": np.zeros(16)}, ValueError,
+   r"counts must have shape \(64,\), one number for each of num_bins: got \(16,\)"),
+])
+def test_options_that_mean_nothing_are_named(name, options, error, message):
+  with pytest.raises(error, match=message):
+    jax.eval_shape(lambda z: getattr(losses, name)(z, INTS, **options), FLOATS)
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [
@@ -78,36 +124,20 @@ def test_labels_that_are_not_checked_are_nan():
    r"labels become \[\.\.\., 2\] by losses.two_class\(logits\)\."),
   (lambda: losses.soft_avuc(FLOATS, INTS[:, None] + INTS[:3]), ValueError, r"losses.two_class\(logits\)"),
   (lambda: losses.square(FLOATS[0], FLOATS[0]), TypeError, r"got dtype float32\. .* losses.two_class\(logits\)"),
-  (lambda: losses.focal(FLOATS[:, :1], INTS), ValueError, r"two_class\(logits\[\.\.\., 0\]\)"),
+  (lambda: losses.focal(FLOATS[:, :1], INTS), ValueError, r"at least 2 classes.*two_class\(logits\[\.\.\., 0\]\)"),
   (lambda: metrics.nll(FLOATS[0], INTS[:3]), ValueError, r"stack\(\[1 - probs, probs\].*losses.two_class"),
   (lambda: calibrators.temperature_scaling().fit(FLOATS[0], INTS[:3]), ValueError, "losses.two_class"),
-  (lambda: losses.soft_avuc(FLOATS, INTS, axis_name="batch"), ValueError, "axis_name='batch' is no mapped axis here"),
   (lambda: losses.composite("focal")(FLOATS, INTS, axis_name="batch"), ValueError, "or leave axis_name out"),
   (lambda: losses.update_selective_risk(losses.init_selective_risk(), FLOATS, axis_name="i"), ValueError, "no mapped"),
   (lambda: losses.focal(FLOATS, INTS[:3]), ValueError, r"got logits \(4, 3\) and labels \(3,\)"),
   (lambda: losses.focal(FLOATS, FLOATS[:, :2]), ValueError, "float labels must have the shape of logits"),
   (lambda: losses.focal(FLOATS, INTS.astype(np.float32)), ValueError, "of logits, and labels.astype.* makes integers"),
   (lambda: losses.focal(FLOATS, INTS.astype(bool)), TypeError, "labels must be integers in .* got dtype bool"),
-  (lambda: losses.focal(FLOATS[:, :1], INTS), ValueError, "at least 2 classes"),
-  (lambda: losses.focal(FLOATS, INTS, gamma=-1), ValueError, r"gamma must be in \[0, inf\): got -1"),
-  (lambda: losses.focal(FLOATS, INTS, gamma="2"), TypeError, "gamma must be a number: got '2'"),
-  (lambda: losses.cross_entropy(FLOATS, INTS, label_smoothing=1.5), ValueError, "label_smoothing must be in"),
-  (lambda: losses.soft_avuc(FLOATS, INTS, threshold=1.0), ValueError, r"threshold must be in \(0, 1\): got 1"),
-  (lambda: losses.soft_avuc(FLOATS, INTS, temperature=0), ValueError, "temperature must be in"),
-  (lambda: losses.soft_avuc(FLOATS, INTS, where=INTS), TypeError, "where must be boolean: got dtype int32"),
-  (lambda: losses.soft_avuc(FLOATS, INTS, where=INTS[:2] > 0), ValueError, r"where must have shape \(4,\)"),
-  (lambda: losses.soft_binned_ece(FLOATS, INTS, num_bins=1.5), TypeError, "num_bins must be an integer"),
-  (lambda: losses.soft_binned_ece(FLOATS, INTS, num_bins=0), ValueError, "num_bins must be in"),
-  (lambda: losses.soft_binned_ece(FLOATS, INTS, low=1.0), ValueError, r"low must be in \[0, 1\): got 1"),
-  (lambda: losses.soft_binned_ece(FLOATS, INTS, root=1), ValueError, "root must be one of True, False"),
   (lambda: losses.get("soft_ece"), ValueError, "Did you mean 'soft_binned_ece'"),
-  (lambda: losses.soft_binned_ece(FLOATS, INTS, norm=0.5), ValueError, r"norm must be in \[1, inf\)"),
-  (lambda: losses.soft_binned_ece(FLOATS, INTS, form="lable"), ValueError, "got 'lable'. Did you mean 'label'"),
   (lambda: losses.get("fokal"), ValueError, "must be one of .*'cross_entropy'.*Did you mean 'focal'"),
   (lambda: losses.get("focal", gama=2), TypeError, "focal has no option 'gama'; it has gamma, .* Did you mean 'gamma'"),
 ])
 def test_mistakes_are_named(call, error, message):
-  with pytest.raises(error, match=message):
-    call()
-  with pytest.raises(error, match=message):
-    jax.jit(call)()
+  for run in (call, jax.jit(call)):
+    with pytest.raises(error, match=message):
+      run()

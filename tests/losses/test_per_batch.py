@@ -1,4 +1,4 @@
-"""Every loss per batch against its float64 reference, by the laws that all share; one compilation a case."""
+"""Every loss per batch against its float64 reference, by the laws that all share; one compilation a formula."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,13 @@ import pytest
 from tests.losses import cases, references
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture
 def step(name, options):
-  """A case's compiled step, for all of its laws."""
+  """The step of a case, whose program is compiled once for all laws."""
   return cases.step(name, options)
 
 
-@pytest.mark.parametrize(("name", "options"), cases.cases(cases.PER_BATCH), scope="class")
+@pytest.mark.parametrize(("name", "options"), cases.cases(cases.PER_BATCH))
 class TestLossesPerBatch:
   def test_values_and_gradients_equal_the_reference(self, step, name, options):
     for n in cases.SIZES:

@@ -12,53 +12,56 @@ from calib_jax import losses, metrics
 from tests.losses import cases
 
 N, D, K, CHUNK = 24, 6, 37, 8  # The chunks are of 5, 8, 8, 8 and 8 classes.
-FROM_SUMS = ("cross_entropy", "brier", "focal", "soft_binned_ece", "avuc", "soft_avuc")
+# Losses by what they are computed from: the label's probability and sums over the classes, or blocks of rows.
+GROUPS = {
+  "the label": [*((name, cases.FIRST[name]) for name in ("cross_entropy", "focal", "inverse_focal",
+                                                         "sample_dependent_focal", "adaptive_focal")),
+                ("soft_binned_ece", {}), ("soft_binned_ece", {"form": "bin"})],
+  "squares": [("brier", {})], "entropy": [("avuc", {"threshold": 0.5}), ("soft_avuc", {})],
+  "blocks": [("cross_entropy", {"label_smoothing": 0.1}), ("dual_focal", {}), ("pairwise_constraints", {})]}
 
 
-def _layer(scale=1.0, dtype=np.float32, seed=0):
-  rng = np.random.default_rng(seed)
-  features, kernel, bias = rng.normal(size=(N, D)), scale * rng.normal(size=(D, K)), rng.normal(size=K)
-  labels = np.where(rng.uniform(size=N) < 0.5, (features @ kernel + bias).argmax(1), rng.integers(0, K, N))
-  return [jnp.asarray(x, dtype) for x in (features, kernel, bias)], labels.astype(np.int32)
+RNG = np.random.default_rng(0)
+FEATURES, KERNEL, BIAS = (RNG.normal(size=shape).astype(np.float32) for shape in ((N, D), (D, K), K))
+LABELS = np.where(RNG.uniform(size=N) < 0.5, (FEATURES @ KERNEL + BIAS).argmax(1), RNG.integers(0, K, N))
 
 
-def _both(loss, arrays, labels):
-  """``(value, gradients)`` of the dense loss and of the one from features, in one program."""
-  factors = jnp.asarray(np.random.default_rng(1).normal(size=len(labels)), jnp.float32)
+def _layer(dtype=np.float32):
+  return [jnp.asarray(x, dtype) for x in (FEATURES, KERNEL, BIAS)], LABELS.astype(np.int32)
 
-  def reduced(values):
-    return values if values.ndim == 0 else jnp.vdot(factors, values)
+
+def _both(each, arrays, labels):
+  """``(values, gradients)`` of dense losses and of those from features, in one program; gradients are of a sum."""
+  factors = np.random.default_rng(1).normal(size=(len(each), len(labels))).astype(np.float32)
+
+  def total(values):
+    return sum(jnp.sum(x * (f if x.ndim else f[0])) for f, x in zip(factors, values, strict=True)), values
 
   def dense(features, kernel, bias):
     logits = jnp.dot(features, kernel, preferred_element_type=jnp.float32) + bias.astype(jnp.float32)[None, :]
-    return reduced(loss(logits, labels))
+    return total(tuple(loss(logits, labels) for loss in each))
 
   def chunked(features, kernel, bias):
-    return reduced(losses.from_features(loss, features, kernel, labels, bias=bias, chunk=CHUNK))
+    return total(losses.from_features(tuple(each), features, kernel, labels, bias=bias, chunk=CHUNK))
 
-  return jax.jit(lambda *x: [jax.value_and_grad(f, argnums=(0, 1, 2))(*x) for f in (dense, chunked)])(*arrays)
+  steps = [jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True) for f in (dense, chunked)]
+  return [(values, gradients) for (_, values), gradients in jax.jit(lambda *x: [f(*x) for f in steps])(*arrays)]
 
 
 def _check(both, eps=2e-6, gradient_eps=None):
   (expected, slopes), (actual, gradients) = both
-  np.testing.assert_allclose(actual, expected, rtol=10 * eps, atol=10 * eps)
+  for value, x in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(value, x, rtol=10 * eps, atol=10 * eps)
   for slope, gradient in zip(slopes, gradients, strict=True):
     slope, gradient = (np.asarray(x, np.float64) for x in (slope, gradient))
     atol = (gradient_eps or 10 * eps) * max(np.abs(slope).max(), 1e-3)
     np.testing.assert_allclose(gradient, slope, rtol=0, atol=atol)
 
 
-# Losses of sums over the classes and of the label's probability, and two that are computed from blocks of rows.
-COMPUTED = (*FROM_SUMS, "inverse_focal", "sample_dependent_focal", "adaptive_focal", "dual_focal",
-            "pairwise_constraints")
-
-
-@pytest.mark.parametrize(("name", "options"), [
-  ("cross_entropy", {"label_smoothing": 0.1}), ("soft_binned_ece", {"form": "bin"}),
-  *((name, cases.FIRST[name]) for name in COMPUTED)])
-def test_value_and_gradient_are_those_of_dense_logits(name, options):
+@pytest.mark.parametrize("group", GROUPS)
+def test_values_and_gradients_are_those_of_dense_logits(group):
   arrays, labels = _layer()
-  _check(_both(losses.get(name, **options), arrays, labels))
+  _check(_both([losses.get(name, **options) for name, options in GROUPS[group]], arrays, labels))
 
 
 def _extremes():
@@ -76,19 +79,17 @@ def _extremes():
   return rows.astype(np.float32), np.array([4, 36, 0, 3, 36, 36, 7, 13], np.int32)
 
 
-@pytest.mark.parametrize("name", ["brier", "focal", "soft_avuc"])
-def test_extreme_logits_keep_values_finite_and_equal(name):
+def test_extreme_logits_keep_values_finite_and_equal():
   rows, labels = _extremes()
-  both = _both(losses.get(name), [jnp.asarray(rows), jnp.eye(K), jnp.zeros(K)], labels)
+  both = _both([losses.brier, losses.focal, losses.soft_avuc], [rows, np.eye(K, dtype=np.float32), rows[2]], labels)
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(both))
-  _check(both, gradient_eps=1e-4 if name == "soft_avuc" else None)
+  _check(both, gradient_eps=1e-4)
 
 
-@pytest.mark.parametrize("name", ["brier", "soft_avuc"])
-def test_a_masked_class_has_no_probability_and_no_gradient(name):
+def test_a_masked_class_has_no_probability_and_no_gradient():
   arrays, labels = _layer()
   arrays[2] = arrays[2].at[jnp.array([3, 30])].set(-jnp.inf)
-  both = _both(losses.get(name), arrays, np.where(np.isin(labels, (3, 30)), 0, labels))
+  both = _both([losses.brier, losses.soft_avuc], arrays, np.where(np.isin(labels, (3, 30)), 0, labels))
   _check(both)
   assert not np.any(both[1][1][1][:, [3, 30]])
 
@@ -104,15 +105,15 @@ def test_a_masked_label_has_an_infinite_loss_and_no_gradient():
   assert not np.any(gradient[0])
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "soft_avuc"])
-def test_sixteen_bits_give_float32_logits_and_gradients_of_sixteen_bits(name):
+def test_sixteen_bits_give_float32_logits_and_gradients_of_sixteen_bits():
   arrays, labels = _layer(dtype=jnp.bfloat16)
-  both = _both(losses.get(name), arrays, labels)
-  assert both[1][0].dtype == jnp.float32 and all(x.dtype == jnp.bfloat16 for x in both[1][1])
+  both = _both([losses.cross_entropy, losses.soft_avuc], arrays, labels)
+  assert both[1][0][0].dtype == jnp.float32 and all(x.dtype == jnp.bfloat16 for x in both[1][1])
   # Each chunk's part of the gradient is rounded to bfloat16, of eps 2^-8.
   _check(both, gradient_eps=8 * 2**-8)
-  mixed = _both(losses.get(name), [arrays[0].astype(jnp.float32), *arrays[1:]], labels) if name == "soft_avuc" else both
-  np.testing.assert_allclose(mixed[1][0], both[1][0], rtol=1e-4)
+  mixed = jax.jit(lambda features, kernel, bias: losses.from_features(
+    "soft_avuc", features, kernel, labels, bias=bias, chunk=CHUNK))(arrays[0].astype(jnp.float32), *arrays[1:])
+  np.testing.assert_allclose(mixed, both[1][0][1], rtol=1e-4)
 
 
 def _of_ones_own(logits, labels):
@@ -122,25 +123,27 @@ def _of_ones_own(logits, labels):
 
 def test_rows_that_are_ignored_may_hold_anything():
   (features, kernel, bias), labels = _layer()
-  where, names = np.arange(N) % 3 > 0, ("focal", _of_ones_own, "soft_binned_ece", "soft_avuc")
+  where = np.arange(N) % 3 > 0
+
+  @jax.jit
+  def step(features, kernel, labels, where):
+    def total(*layer):
+      values = losses.from_features(("focal", _of_ones_own, "soft_avuc"), *layer, labels, bias=bias, chunk=CHUNK,
+                                    where=where)
+      return sum(jnp.sum(x) for x in values), values
+
+    return jax.value_and_grad(total, argnums=(0, 1), has_aux=True)(features, kernel)
+
+  expected = step(features, kernel, labels, where)
   blank = jnp.where(where[:, None], features, jnp.nan)
-
-  def values(features, kernel, labels, where):
-    return losses.from_features(names, features, kernel, labels, bias=bias, chunk=CHUNK, where=where)
-
-  def total(*args):
-    each = values(*args)
-    return sum(jnp.sum(x) for x in each), each[:2]
-
-  step = jax.value_and_grad(total, argnums=(0, 1), has_aux=True)
-  actual, nothing, expected = jax.jit(lambda: (
-    step(blank, kernel, np.where(where, labels, -100), where), step(blank, kernel, np.full(N, -100), np.zeros(N, bool)),
-    step(features[where], kernel, labels[where], None)))()
-  np.testing.assert_allclose(actual[0][0], expected[0][0], rtol=1e-5)
-  assert not any(np.any(x[~where]) for x in (*actual[0][1], actual[1][0]))
-  assert not any(np.any(x) for x in jax.tree.leaves(nothing))
-  np.testing.assert_allclose(actual[1][0][where], expected[1][0], atol=1e-6)
-  np.testing.assert_allclose(actual[1][1], expected[1][1], atol=1e-5)
+  jax.tree.map(np.testing.assert_array_equal, step(blank, kernel, np.where(where, labels, -100), where), expected)
+  (_, values), (of_features, _) = expected
+  assert not any(np.any(x[~where]) for x in (*values[:2], of_features))
+  logits = (FEATURES @ KERNEL + BIAS)[where]
+  focal = cases.example_reference("focal", logits, labels[where], {})
+  np.testing.assert_allclose(values[0][where], focal, rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(values[2], cases.batch_reference("soft_avuc", logits, labels[where], {}), rtol=1e-5)
+  assert not any(np.any(x) for x in jax.tree.leaves(step(blank, kernel, np.full(N, -100), np.zeros(N, bool))))
 
 
 def test_a_label_out_of_range_is_an_error_or_nan():
@@ -186,31 +189,25 @@ def test_devices_give_the_value_and_gradient_of_the_global_batch():
   arrays, labels = _layer()
   devices, shares, same = jax.devices()[:2], PartitionSpec("batch"), PartitionSpec()
   mesh = jax.make_mesh((2,), ("batch",), devices=devices)
-  names = ("cross_entropy", "soft_binned_ece", "soft_avuc")
+  names = ("cross_entropy", "soft_avuc")
 
   def value(kernel, bias, features, labels, axis_name=None):
-    each, *batch = losses.from_features(names, features, kernel, labels, bias=bias, chunk=CHUNK, axis_name=axis_name)
-    mean = jnp.mean(each) if axis_name is None else jax.lax.pmean(jnp.mean(each), axis_name)
-    return mean + sum(batch)
+    each, of_batch = losses.from_features(names, features, kernel, labels, bias=bias, chunk=CHUNK, axis_name=axis_name)
+    return (jnp.mean(each) if axis_name is None else jax.lax.pmean(jnp.mean(each), axis_name)) + of_batch
 
-  expected = jax.jit(jax.value_and_grad(value, argnums=(0, 1)))(*arrays[1:], arrays[0], labels)
+  whole = jax.value_and_grad(value, argnums=(0, 1))
 
-  def step(*args, averaged):
-    actual, gradients = jax.value_and_grad(value, argnums=(0, 1))(*args, "batch")
-    return actual, jax.lax.pmean(gradients, "batch") if averaged else gradients
+  def averaged(*args):
+    actual, gradients = whole(*args, "batch")
+    return actual, jax.lax.pmean(gradients, "batch")
 
-  specs = (same, same, shares, shares)
-  split = arrays[0].reshape(2, -1, D), labels.reshape(2, -1)
-  mapped = jax.pmap(functools.partial(step, averaged=True), axis_name="batch", in_axes=(None, None, 0, 0),
-                    out_axes=None, devices=devices)
-  put = [jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
-         for x, spec in zip((*arrays[1:], arrays[0], labels), specs, strict=True)]
-  ways = {"pmap": mapped(*arrays[1:], *split),
-          "jit over explicit axes": jax.jit(jax.value_and_grad(value, argnums=(0, 1)))(*put)}
-  for check in (True, False):
-    sharded = jax.shard_map(functools.partial(step, averaged=not check), mesh=mesh, in_specs=specs, out_specs=same,
-                            check_vma=check)
-    ways[f"shard_map, check_vma={check}"] = jax.jit(sharded)(*put)
+  batch, specs = (*arrays[1:], arrays[0], labels), (same, same, shares, shares)
+  put = [jax.device_put(x, jax.sharding.NamedSharding(mesh, spec)) for x, spec in zip(batch, specs, strict=True)]
+  sharded = jax.shard_map(lambda *args: whole(*args, "batch"), mesh=mesh, in_specs=specs, out_specs=same)
+  mapped = jax.pmap(averaged, axis_name="batch", in_axes=(None, None, 0, 0), out_axes=None, devices=devices)
+  ways = {"pmap": mapped(*batch[:2], arrays[0].reshape(2, -1, D), labels.reshape(2, -1)),
+          "jit over explicit axes": jax.jit(whole)(*put), "shard_map": jax.jit(sharded)(*put)}
+  expected = jax.jit(whole)(*batch)
   for way, actual in ways.items():
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
       np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=way)
@@ -220,7 +217,7 @@ def test_memory_is_that_of_the_chunk():
   n, d, k, chunk = 256, 8, 4096, 128
   arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((n, d), (d, k))]
   labels = np.zeros(n, np.int32)
-  for name in ("cross_entropy", "soft_avuc", "dual_focal"):
+  for name in ("soft_avuc", "dual_focal"):
     step = jax.jit(jax.grad(lambda f, w, name=name: jnp.mean(losses.from_features(name, f, w, labels, chunk=chunk)),
                             argnums=(0, 1)))
     used = step.lower(*arrays).compile().memory_analysis().temp_size_in_bytes
@@ -228,35 +225,25 @@ def test_memory_is_that_of_the_chunk():
 
 
 def test_top_labels_are_those_of_dense_probabilities():
-  arrays, labels = _layer()
-  rows, extreme_labels = _extremes()
-  actual = [metrics.top_label_from_features(arrays[0], arrays[1], labels, bias=arrays[2], chunk=CHUNK),
-            metrics.top_label_from_features(rows, jnp.eye(K), extreme_labels, chunk=CHUNK)]
-  expected = [metrics.top_label(jax.nn.softmax(arrays[0] @ arrays[1] + arrays[2][None, :]), labels),
-              metrics.top_label(jax.nn.softmax(rows), extreme_labels)]
-  for (confidence, correct), (dense_confidence, dense_correct) in zip(actual, expected, strict=True):
-    np.testing.assert_allclose(confidence, dense_confidence, rtol=1e-5)
-    np.testing.assert_array_equal(correct, dense_correct)
+  rows, labels = _extremes()
+  actual, expected = jax.jit(lambda z: (
+    metrics.top_label_from_features(z, jnp.eye(K), labels, bias=jnp.zeros(K), chunk=CHUNK),
+    metrics.top_label(jax.nn.softmax(z), labels)))(rows)
+  np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
+  np.testing.assert_array_equal(actual[1], expected[1])
 
 
-def test_mistakes_are_named():
-  (features, kernel, bias), labels = _layer()
-  call = functools.partial(losses.from_features, "focal", features, kernel, labels)
-  with pytest.raises(ValueError, match=r"mdca needs the logits of all rows and classes: call it with features"):
-    losses.from_features("mdca", features, kernel, labels)
-  with pytest.raises(ValueError, match=r"weights and axis_name are for losses per batch"):
-    call(axis_name="batch")
-  with pytest.raises(ValueError, match=r"kernel must be \[D, K\] for features \[\.\.\., D\]"):
-    losses.from_features("focal", features, kernel.T, labels)
-  with pytest.raises(ValueError, match=r"bias must have shape \(37,\)"):
-    call(bias=bias[1:])
-  with pytest.raises(TypeError, match=r"labels must be integers in \[0, 37\), because distributions would be as large"):
-    losses.from_features("focal", features, kernel, jax.nn.one_hot(labels, K))
-  with pytest.raises(ValueError, match=r"labels must have the shape of features without its last axis"):
-    losses.from_features("focal", features, kernel, labels[1:])
-  with pytest.raises(ValueError, match=r"chunk must be in \[2, inf\): got 1"):
-    call(chunk=1)
-  with pytest.raises(TypeError, match=r"kernel must be floating point"):
-    losses.from_features("focal", features, kernel.astype(int), labels)
-  with pytest.raises(ValueError, match=r"loss must return one value per example"):
-    losses.from_features(lambda logits, labels: jnp.sum(logits), features, kernel, labels, chunk=CHUNK)
+@pytest.mark.parametrize(("changes", "error", "message"), [
+  ({"loss": "mdca"}, ValueError, r"mdca needs the logits of all rows and classes: call it with features"),
+  ({"axis_name": "batch"}, ValueError, r"weights and axis_name are for losses per batch"),
+  ({"kernel": KERNEL.T}, ValueError, r"kernel must be \[D, K\] for features \[\.\.\., D\]"),
+  ({"bias": BIAS[1:]}, ValueError, r"bias must have shape \(37,\)"),
+  ({"labels": np.eye(K)[LABELS]}, TypeError, r"labels must be integers in \[0, 37\), because distributions would"),
+  ({"labels": LABELS[1:]}, ValueError, r"labels must have the shape of features without its last axis"),
+  ({"chunk": 1}, ValueError, r"chunk must be in \[2, inf\): got 1"),
+  ({"kernel": KERNEL.astype(int)}, TypeError, r"kernel must be floating point"),
+  ({"loss": lambda z, y: jnp.sum(z), "chunk": CHUNK}, ValueError, r"loss must return one value per example")])
+def test_mistakes_are_named(changes, error, message):
+  with pytest.raises(error, match=message):
+    jax.eval_shape(lambda x: losses.from_features(**{"loss": "focal", "features": x, "kernel": KERNEL,
+                                                     "labels": LABELS, **changes}), FEATURES)

@@ -48,8 +48,8 @@ def _score(p, k, method, penalty, rank):
   return above + (penalty * max(0, place - rank) if method == "raps" else 0)
 
 
-@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
-@pytest.mark.parametrize(("by_class", "coverage"), [(False, 0.8), (True, 0.5)])
+@pytest.mark.parametrize(("method", "by_class", "coverage"), [
+  ("lac", True, 0.5), ("aps", False, 0.8), ("raps", False, 0.8)])
 def test_sets_are_those_of_the_formula(method, by_class, coverage):
   probs, labels = _drawn(200, 4)
   probs[:20] = 0.25  # Ties.
@@ -62,8 +62,7 @@ def test_sets_are_those_of_the_formula(method, by_class, coverage):
     np.testing.assert_array_equal(rule(probs)[:, k], scores[:, k] <= quantile + 1e-9)
 
 
-@pytest.mark.parametrize("method", ["aps", "raps"])
-@pytest.mark.parametrize("by_class", [False, True])
+@pytest.mark.parametrize(("method", "by_class"), [("aps", False), ("raps", True)])
 def test_coverage_over_draws_is_what_was_asked(method, by_class):
   covered = []
   for seed in range(200):
@@ -103,7 +102,7 @@ def test_the_interval_of_a_mean_is_that_of_its_definition():
   values = np.repeat([0.0, 1.0, 10.0], [60, 30, 3])
   mean, low, high = decisions.mean_interval(values, (0.0, 10.0))
   for end, bound in ((low, 0.0), (high, 10.0)):
-    rates = np.linspace(0, 1 / (bound - end), 200_001)[:-1]
+    rates = np.linspace(0, 1 / (bound - end), 20_001)[:-1]
     assert np.log1p(rates * (end - values[:, None])).sum(0).max() == pytest.approx(-math.log(0.05), abs=1e-4)
   assert low < mean < high and mean == values.mean()
 
@@ -119,7 +118,7 @@ def test_the_interval_of_a_mean_at_the_edges():
   assert shifted == pytest.approx(1e6 + 1e3 * np.array(decisions.mean_interval(values, (0.0, 5.0))), rel=1e-9)
 
 
-@pytest.mark.parametrize(("miss", "n"), [(10.0, 100), (100.0, 100), (100.0, 1000)])
+@pytest.mark.parametrize(("miss", "n"), [(10.0, 100), (100.0, 1000)])
 def test_intervals_of_costs_hold_the_true_cost_also_of_rare_dear_mistakes(miss, n):
   """In 300 draws of calibrated predictions, the exact values are in the intervals in 95%, by three standard errors."""
   rng, costs, misses = np.random.default_rng(0), np.array([[0.0, miss], [1.0, 0.0]]), np.zeros(3, int)
