@@ -17,7 +17,7 @@ AT_ONCE = 2**20  # Logits whose softmax is in memory at a time.
 MANY_ROWS = 1000
 
 
-def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
+def solve_nll(logits: Array, labels: Array, weights: Array, count: Array | None = None) -> dict[str, Array]:
   """The temperature of the smallest weighted NLL; that of constant logits, 1, where all weights are 0.
 
   With b = 1/T, the slope of the NLL in b is E[z] - z_y, weighted and summed over examples, and increases with b. The
@@ -25,20 +25,25 @@ def solve_nll(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
   for logits of any scale. The root of log(-E[z]) = log(-z_y), nearly linear in log b, is found by Newton steps within
   a bracket. Logits 1e4 or more below the top are of classes that their row does not have.
 
-  It returns the scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``, whether T is at an end of its
-  range: no T is better than equal probabilities, or none is too small. So is that of constant logits.
+  Where every example is right, the NLL falls without end as T goes to 0. With the ``count`` n of examples the labels
+  are then mixtures, of weight 1 / (n + 1), with equal probabilities, for which the NLL has an optimum.
+
+  It returns the scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``, whether the NLL has its least
+  value at an end of T's range: no T is better than equal probabilities, or none is too small. So is that of constant
+  logits.
   """
   sums = _summed(_sums, logits, labels, weights)
+  added = jnp.where(sums[1] >= 0, 0 if count is None else sums[0] / (count + 1), 0)
   unit, is_constant = _unit(sums[0], weights), sums[0] >= 0
   start = jnp.zeros((), logits.dtype)
   if len(labels) >= MANY_ROWS:
     # The optimum of one row in 16 is a start from which 3 steps over all rows suffice in place of 5.
     sample = logits[::16], labels[::16], weights[::16]
-    near, _, _ = _log_inverse(*sample, unit, _summed(_sums, *sample), start)
+    near, _, _ = _log_inverse(*sample, unit, _summed(_sums, *sample), start, 0)
     start = jnp.where(jnp.abs(near) < math.log(RANGE), near, start)
-  log_b, converged, iterations = _log_inverse(logits, labels, weights, unit, sums, start)
-  return {"temperature": jnp.where(is_constant, 1, unit * jnp.exp(-log_b)),
-          "converged": converged, "iterations": iterations, "at_bound": jnp.abs(log_b) >= 0.999 * math.log(RANGE)}
+  log_b, converged, iterations = _log_inverse(logits, labels, weights, unit, sums, start, added)
+  return {"temperature": jnp.where(is_constant, 1, unit * jnp.exp(-log_b)), "converged": converged,
+          "iterations": iterations, "at_bound": (sums[1] >= 0) | (jnp.abs(log_b) >= 0.999 * math.log(RANGE))}
 
 
 def temperature_and_bound(logits: Array, labels: Array, weights: Array) -> dict[str, Array]:
@@ -81,9 +86,12 @@ def _sums(logits: Array, labels: Array, weights: Array) -> tuple[Array, Array]:
   return jnp.sum(weights * _row_means(centred)), jnp.sum(weights * pick(centred, labels))
 
 
-def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums: tuple[Array, Array], start: Array
-                 ) -> tuple[Array, Array, Array]:
-  """The log b of ``solve_nll`` in units of 1 / ``unit``, from ``start`` on; whether it is known; number of steps."""
+def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums: tuple[Array, Array], start: Array,
+                 added: Array | int) -> tuple[Array, Array, Array]:
+  """The log b of ``solve_nll`` in units of 1 / ``unit``, from ``start`` on; whether it is known; number of steps.
+
+  ``added`` is what the part of the labels that is equal probabilities adds to the sum of their logits.
+  """
   def moments(log_b):
     """The slope in b, E[z] - z_y; E[z]; and Var[z]; each weighted and summed over examples."""
     def of_rows(logits, labels, weights):
@@ -95,7 +103,8 @@ def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums
       slope = expected - pick(scaled, labels)
       return jnp.sum(weights * slope), jnp.sum(weights * expected), jnp.sum(weights * variance)
 
-    return _summed(of_rows, logits, labels, weights)
+    slope, expected, variance = _summed(of_rows, logits, labels, weights)
+    return slope - added / unit, expected, variance
 
   bound = jnp.log(jnp.asarray(RANGE, logits.dtype))
   # A Newton step leaves a share of its square as the error, a fifth on real logits: after one this short, an eps.
@@ -123,7 +132,7 @@ def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums
 
   # As the slope increases with b, its limits at 0 and at infinity tell whether an optimum lies between.
   mean_sum, label_sum = sums
-  at_zero, at_infinity = mean_sum >= label_sum, label_sum >= 0
+  at_zero, at_infinity = mean_sum >= label_sum + added, label_sum + added >= 0
   carry = (start, -bound, bound, at_zero | at_infinity, jnp.zeros((), jnp.int32))
   log_b, _, _, done, iterations = jax.lax.while_loop(unfinished, step, carry)
   return jnp.where(at_infinity, bound, jnp.where(at_zero, -bound, log_b)), done, iterations

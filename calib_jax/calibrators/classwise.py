@@ -113,8 +113,9 @@ def _solve(logits: Array, labels: Array, weights: Array, *, base: Calibrator, no
 
   def solve(w, params):
     # From the last round's layers: a fit that began anew might end in another optimum, and the weights not settle.
-    last = {"start": params} if base.name == "parameterized_temperature_scaling" else {}
-    return BASES[base.name][1](logits, labels, (1 + w)[labels] * shares / number, **last, **_options(base))
+    more = {"parameterized_temperature_scaling": {"start": params}, "class_temperature_scaling": {}}.get(
+      base.name, {"count": jnp.sum(counts)})
+    return BASES[base.name][1](logits, labels, (1 + w)[labels] * shares / number, **more, **_options(base))
 
   first = start(base, logits)
   before = class_losses(first)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import _checks as checks
+from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import masked_as, pick, tempered, unmasked
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
@@ -48,8 +49,8 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   (True, Array(1., dtype=float32))
   """
   checks.options(space=(space, ("probs", "logits")))
-  return Calibrator(fit_by(solve, space=space), by_row(_apply, space=space), "ensemble_temperature_scaling",
-                    {"space": space})
+  return Calibrator(fit_by(_fit, of_counts=True, space=space), by_row(_apply, space=space),
+                    "ensemble_temperature_scaling", {"space": space})
 
 
 def start(logits: Array, *, space: str) -> dict[str, Any]:
@@ -58,9 +59,13 @@ def start(logits: Array, *, space: str) -> dict[str, Any]:
   return {"temperature": jnp.ones((), logits.dtype), "weights": jnp.array([1, 0, 0], logits.dtype)}
 
 
-def solve(logits: Array, labels: Array, weights: Array, *, space: str) -> dict[str, Any]:
-  """The params of the smallest weighted NLL."""
-  params = solve_nll(logits, labels, weights)
+def _fit(logits: Array, labels: Array, weights: Array, *, space: str) -> dict[str, Any]:
+  return solve(logits, labels, shares(weights, logits.dtype), jnp.sum(weights, dtype=logits.dtype), space=space)
+
+
+def solve(logits: Array, labels: Array, weights: Array, count: Array | None = None, *, space: str) -> dict[str, Any]:
+  """The params of the smallest weighted NLL, with the T of ``solve_nll``."""
+  params = solve_nll(logits, labels, weights, count)
   if space == "logits":
     return params | {"weights": jnp.array([1, 0, 0], logits.dtype), "gap": jnp.zeros((), logits.dtype)}
   of_label = jnp.stack([pick(x, labels) for x in _components(logits, params["temperature"])], axis=-1)

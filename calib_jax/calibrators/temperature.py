@@ -45,9 +45,11 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
   r"""Temperature scaling: ``log softmax(z / T)``, one T > 0 that minimises an objective on held-out data.
 
   Accuracy is unchanged. The mean NLL (Guo et al. 2017) is convex in 1/T and is minimised by safeguarded Newton steps,
-  each of which reads the logits once, to the precision of float32. Where its optimum is at 0 (every example is right)
-  or at infinity (no T is better than uniform), T is the bound: 1e-4 or 1e4 times the mean spread (top minus mean) of
-  the logits. Constant logits give T = 1. The other objectives need not be convex or smooth: they are evaluated at 33
+  each of which reads the logits once, to the precision of float32. Where every one of n examples is right, its optimum
+  is at 0, which would promise that no prediction is ever wrong: T is then that of the smallest NLL for labels mixed
+  with equal probabilities, of weight 1/(n + 1), as Platt (1999) and structured scaling soften labels and probabilities.
+  Where no T is better than uniform, T is the bound, 1e4 times the mean spread (top minus mean) of the logits. Both set
+  ``at_bound``. Constant logits give T = 1. The other objectives need not be convex or smooth: they are evaluated at 33
   log-spaced temperatures within a factor of 10 of the NLL's, then between the neighbours of the best, four times in all
   (T to about 1e-4 relative).
 
@@ -66,8 +68,8 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
     temperature: width of the soft bins of ``"soft_binned_ece"``, not of the calibrator.
 
   Returns:
-    A calibrator whose params are the scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``; beside
-    objectives other than the NLL, this is also True if their best T is at an end of the search.
+    A calibrator whose params are the scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``, which
+    says that the mean NLL has no optimum, or, of the other objectives, that their best T is at an end of the search.
 
   Raises:
     ValueError: for an unknown objective or an option out of range.
@@ -87,7 +89,7 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
   chosen = {name: value for name, value in options.items() if value is not None}
   if not callable(objective):
     _check_options(objective, chosen)
-  fit = fit_by(solve_nll) if objective == "nll" else fit_by(_solve, of_counts=True, objective=objective, **chosen)
+  fit = fit_by(solve, of_counts=True, objective=objective, **chosen)
   return Calibrator(fit, by_row(_apply), "temperature_scaling", {"objective": objective, **chosen})
 
 
@@ -104,9 +106,13 @@ def _check_options(objective: str, options: dict) -> None:
     jax.eval_shape(functools.partial(function, **options), jnp.zeros((2, 2)), jnp.zeros(2, jnp.int32))
 
 
-def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Callable[..., Array], **options) -> dict:
+def solve(logits: Array, labels: Array, weights: Array, *, objective: str | Callable[..., Array] = "nll", **options
+          ) -> dict:
+  """The params of the best temperature, for weights that say how many examples a row stands for."""
+  params = solve_nll(logits, labels, shares(weights, logits.dtype), jnp.sum(weights, dtype=logits.dtype))
+  if objective == "nll":
+    return params
   value = bound_objective(objective if callable(objective) else OBJECTIVES[objective], weights, **options)
-  params = solve_nll(logits, labels, shares(weights, logits.dtype))
   best, evaluations = _search(lambda t: value(logits / t, labels), params["temperature"])
   factor = jnp.maximum(best / params["temperature"], params["temperature"] / best)
   return {"temperature": best, "iterations": params["iterations"] + evaluations, "converged": params["converged"],
