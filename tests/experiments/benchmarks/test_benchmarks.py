@@ -12,7 +12,7 @@ from scipy import special
 from calib_jax import calibrators
 from experiments.benchmarks import __main__ as command
 from experiments.benchmarks import calibrators as fits
-from experiments.benchmarks import processes
+from experiments.benchmarks import lease, processes
 from experiments.common import calibrator_peers, timing
 from experiments.common.commands import RESULTS, ROOT
 from tests.calibrators.data import synthetic
@@ -48,6 +48,18 @@ def test_it_runs_and_continues(name, tmp_path, capsys):
   assert "| row | " in path.with_suffix(".md").read_text(encoding="utf-8")
   before = path.read_bytes()
   assert command.main(arguments) == 0 and path.read_bytes() == before  # Nothing is left to measure.
+
+
+@pytest.mark.slow
+def test_a_lease_writes_what_it_measures_and_goes_on(tmp_path):
+  arguments = ["--tiny", f"--out={tmp_path}", "--only", "linear", "digits", "temperature"]
+  assert lease.main([*arguments, "--minutes=0"]) == 0 and not (tmp_path / "lease.json").exists()
+  assert lease.main(arguments) == 0
+  results = json.loads((tmp_path / "lease.json").read_text())
+  assert results["rows"]["digits"] == {"compared": 7, "differ by over 1e-5 of the largest": "none"}
+  assert results["rows"]["linear head on cached features, all in a call"]["steps"] == 2
+  before = (tmp_path / "lease.json").read_bytes()
+  assert lease.main(arguments) == 0 and (tmp_path / "lease.json").read_bytes() == before  # Nothing is left to measure.
 
 
 def test_the_page_of_timings_has_what_a_lent_card_measured():
