@@ -48,15 +48,18 @@ def python(*arguments, tmp_path, blocked=SLOW, offline=False, num_devices=1, tim
   """
   changed = _environment(tmp_path, blocked, offline, num_devices, environment)
   if (blocked, offline, environment) == (SLOW, False, {}):
-    return _forked([str(x) for x in arguments], changed, tmp_path, timeout)
+    return _forked(arguments, changed, tmp_path, timeout)
   return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT, check=False,
                         env=changed, timeout=timeout)
 
 
-def start(*arguments, tmp_path, blocked=SLOW, num_devices=1):
-  """Starts ``python arguments`` like ``python``, without waiting for its end."""
-  return subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, cwd=ROOT, env=_environment(tmp_path, blocked, False, num_devices, {}))
+def start(*arguments, tmp_path, num_devices=1):
+  """Starts ``python arguments`` like ``python``; returns the process, and a file of its output and its children's."""
+  output, written = multiprocessing.Pipe(duplex=False)
+  process = _fork(arguments, _environment(tmp_path, SLOW, False, num_devices, {}), [written, written])
+  written.close()
+  with output:
+    return process, os.fdopen(os.dup(output.fileno()))
 
 
 def never(step, measured):
@@ -77,8 +80,8 @@ def _environment(tmp_path, blocked, offline, num_devices, changes):
   return {name: value for name, value in environment.items() if value is not None}
 
 
-def _forked(arguments, environment, tmp_path, timeout):
-  """Runs ``python arguments`` in a process that begins where its imports end, which saves a quarter of a short run.
+def _fork(arguments, environment, outputs):
+  """Starts ``python arguments`` in a process that begins where its imports end, which saves a quarter of a short run.
 
   A server, one for each worker of pytest, has imported them, with the packages of ``SLOW`` blocked, and forks. It has
   no threads and no devices.
@@ -88,9 +91,14 @@ def _forked(arguments, environment, tmp_path, timeout):
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("PYTHONPATH", environment["PYTHONPATH"])
     multiprocessing.forkserver.ensure_running()
-  files = [pathlib.Path(tempfile.mkstemp(dir=tmp_path / "site")[1]) for _ in range(2)]
-  process = context.Process(target=_run, args=(arguments, environment, files))
+  process = context.Process(target=_run, args=([str(x) for x in arguments], environment, outputs))
   process.start()
+  return process
+
+
+def _forked(arguments, environment, tmp_path, timeout):
+  files = [pathlib.Path(tempfile.mkstemp(dir=tmp_path / "site")[1]) for _ in range(2)]
+  process = _fork(arguments, environment, files)
   process.join(timeout)
   if process.exitcode is None:
     process.kill()
@@ -98,13 +106,14 @@ def _forked(arguments, environment, tmp_path, timeout):
   return subprocess.CompletedProcess(arguments, process.exitcode, *(path.read_text() for path in files))
 
 
-def _run(arguments, environment, files):
-  """Becomes ``python arguments`` in a process that was forked; output goes to the ``files``."""
+def _run(arguments, environment, outputs):
+  """Becomes ``python arguments`` in a process that was forked; output goes to ``outputs``, which are files or pipes."""
   os.environ.clear()
   os.environ.update(environment)
   os.chdir(ROOT)
-  for stream, path in enumerate(files, 1):
-    os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), stream)
+  for stream, output in enumerate(outputs, 1):
+    is_file = isinstance(output, pathlib.Path)
+    os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND) if is_file else output.fileno(), stream)
   first, *rest = arguments
   sys.argv = [first, *rest] if first != "-m" else rest
   try:

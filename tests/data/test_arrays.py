@@ -11,6 +11,7 @@ from calib_jax import config as run_config
 from calib_jax import data, models, run
 from calib_jax._system.errors import UserError
 from calib_jax.run import Run
+from calib_jax.run.data import additional_sets
 from calib_jax.training.engine.program import normalizer
 from calib_jax.training.seed_groups import shape_of
 
@@ -81,8 +82,8 @@ def test_what_is_wrong_is_said(arrays, message, tmp_path):
 def test_the_mlp_averages_the_embeddings_of_tokens():
   model = models.get("mlp", num_classes=3, hidden=(5,), num_tokens=30)
   tokens = jnp.array([[4, 7, 0, 0], [4, 4, 7, 7], [0, 0, 0, 0]])
-  variables = model.init(jax.random.key(0), tokens)
-  logits, features = model.apply(variables, tokens, return_features=True)
+  variables = jax.jit(model.init)(jax.random.key(0), tokens)
+  logits, features = jax.jit(lambda: model.apply(variables, tokens, return_features=True))()
   params = jax.tree.map(np.asarray, variables["params"])
   mean = params["stem_tokens"]["embedding"][[4, 7]].mean(0)
   dense = params["group1_dense"]
@@ -107,9 +108,10 @@ def test_a_run_learns_is_loaded_and_predicts_the_same_bits(x, overrides, tmp_pat
   assert loaded.features(test[:5]).shape == (5, 8)
   with pytest.raises(UserError, match=rf"images must be {test.dtype} of shape \[N, {test.shape[1]}\]"):
     loaded.predict(np.zeros((3, 8, 8, 1), np.uint8))
+  np.savez(tmp_path / "noise.npz", x=np.zeros((9, 2)), labels=np.arange(9) % 3)
+  (_, load), = additional_sets(_config(path, *overrides, f"evaluation.ood=('{tmp_path}/noise.npz',)"), 0)
   with pytest.raises(UserError, match="noise.npz|mine.npz"):  # Out of distribution needs the same shape.
-    np.savez(tmp_path / "noise.npz", x=np.zeros((9, 2)), labels=np.arange(9) % 3)
-    run.execute(_config(path, *overrides, f"evaluation.ood=('{tmp_path}/noise.npz',)"), tmp_path / "other")
+    load()
 
 
 @pytest.mark.parametrize(("x", "overrides", "message"), [

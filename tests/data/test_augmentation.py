@@ -12,6 +12,7 @@ from calib_jax._system.errors import UserError
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (6, 5, 4, 3), dtype=np.uint8)
 KEYS = jax.random.split(jax.random.key(0), 6)
+crop_flip = jax.jit(data.crop_flip, static_argnames=("padding", "flip"))
 
 
 def test_normalize():
@@ -34,10 +35,8 @@ def _all_crops(image, padding):
 
 
 def test_crop_flip_yields_every_crop_and_mirror_image():
-  image = jnp.asarray(IMAGES[:1])
   values = {}
-  crop = jax.jit(functools.partial(data.crop_flip, padding=1))
-  results = np.asarray(crop(jnp.repeat(image, 400, 0), jax.random.split(jax.random.key(1), 400)))
+  results = np.asarray(crop_flip(np.repeat(IMAGES[:1], 400, 0), jax.random.split(jax.random.key(1), 400), padding=1))
   for result in results:
     matches = [where for where, crop in _all_crops(IMAGES[0], 1) if np.array_equal(crop, result)]
     assert len(matches) == 1
@@ -47,30 +46,28 @@ def test_crop_flip_yields_every_crop_and_mirror_image():
 
 
 def test_crop_without_flip_never_mirrors():
-  results = np.asarray(data.crop_flip(jnp.asarray(IMAGES), KEYS, padding=0, flip=False))
-  np.testing.assert_array_equal(results, IMAGES)
+  np.testing.assert_array_equal(crop_flip(IMAGES, KEYS, padding=0, flip=False), IMAGES)
 
 
 def test_each_image_depends_on_its_own_key_alone():
-  whole = data.crop_flip(jnp.asarray(IMAGES), KEYS)
-  part = data.crop_flip(jnp.asarray(IMAGES[2:4]), KEYS[2:4])
-  np.testing.assert_array_equal(whole[2:4], part)
+  np.testing.assert_array_equal(crop_flip(IMAGES, KEYS)[2:4], crop_flip(IMAGES[2:4], KEYS[2:4]))
 
 
 LABELS, MASK = jnp.array([0, 1, 2, 1, 0, 2]), jnp.array([True] * 4 + [False] * 2)
 
 
-def _augmented(name, key=0, **options):
+def _drawn(name, number, of=lambda batch: batch[:3], **options):
+  """What ``of`` takes of a batch that is augmented with so many keys."""
   augment = data.build_augmentation(name, num_classes=3, padding=0, flip=False, **options)
-  return augment(jnp.asarray(IMAGES), LABELS, MASK, jax.random.key(key), None)
+  batches = jax.jit(jax.vmap(lambda key: of(augment(jnp.asarray(IMAGES), LABELS, MASK, key, None))))(
+    jax.random.split(jax.random.key(0), number))
+  return zip(*map(np.asarray, jax.tree.leaves(batches)), strict=True)
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0])
 def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
   shares, partners = [], set()
-  draw = jax.jit(lambda key: _augmented("mixup", key, alpha=alpha)[:3])
-  for key in range(30):
-    images, soft, mask = map(np.asarray, draw(key))
+  for images, soft, mask in _drawn("mixup", 60, alpha=alpha):
     np.testing.assert_array_equal(mask, MASK)
     np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-6)
     candidates = []
@@ -94,54 +91,42 @@ def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
 
 
 def test_mixup_with_the_larger_share_keeps_the_label():
-  draw = jax.jit(lambda key: _augmented("mixup", key, alpha=1.0, larger_share=True).labels)
-  for key in range(30):
-    soft = np.asarray(draw(key))
+  for _, soft, _ in _drawn("mixup", 30, alpha=1.0, larger_share=True):
     assert (soft[np.arange(6), LABELS] >= 0.5).all()
 
 
-@pytest.mark.slow
 def test_mixup_inference_can_keep_its_shares_apart():
-  seen = []
-  draw = jax.jit(lambda key: _augmented("mixup_inference", key, alpha=0.5, min_difference=0.5).images)
-  for key in range(30):
-    images = draw(key)
-    more, less = np.asarray(images[::2], np.float64), np.asarray(images[1::2], np.float64)
+  ratios = []
+  for images, *_ in _drawn("mixup_inference", 30, alpha=0.5, min_difference=0.5):
+    more, less = np.float64(images[::2]), np.float64(images[1::2])
     for i in range(4):
       if np.abs(more[i] - less[i]).max() > 1:  # more - less = (λ₁ - λ₂) (a - b), more - a = -(1 - λ₁) (a - b).
-        ratio = np.abs(more[i] - IMAGES[i]).sum() / np.abs(more[i] - less[i]).sum()  # (1 - λ₁) / (λ₁ - λ₂)
-        seen.append(ratio)
-  assert len(seen) > 60 and max(seen) <= 1.001 and min(seen) >= 0  # At most 1/2 over 1/2.
+        ratios.append(np.abs(more[i] - IMAGES[i]).sum() / np.abs(more[i] - less[i]).sum())  # (1 - λ₁) / (λ₁ - λ₂)
+  assert len(ratios) > 60 and max(ratios) <= 1.001 and min(ratios) >= 0  # At most 1/2 over 1/2.
   with pytest.raises(ValueError, match=r"min_difference must be 0 or in \[0.5, 1\): got 0.2"):
-    _augmented("mixup_inference", 0, min_difference=0.2)
+    _drawn("mixup_inference", 1, min_difference=0.2)
 
 
-@pytest.mark.parametrize("options", [{"alpha": 0.5, "min_difference": 0.5}])
-def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image(options):
+def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image():
   weights = jnp.asarray(np.random.default_rng(1).normal(size=(IMAGES[0].size, 3)), jnp.float32)
+  own = IMAGES.reshape(6, -1).astype(np.float32) @ np.asarray(weights)
 
-  @jax.jit
-  def predicted(key):
-    batch = _augmented("mixup_inference", key, **options)
+  def predicted(batch):
     return batch.labels, batch.mask, batch.unmix(batch.images.reshape(12, -1) @ weights)
 
-  for key in range(10):
-    labels, mask, logits = predicted(key)
-    own = IMAGES.reshape(6, -1).astype(np.float32) @ weights
+  for labels, mask, logits in _drawn("mixup_inference", 10, predicted, alpha=0.5, min_difference=0.5):
     np.testing.assert_allclose(logits[::2], own, rtol=1e-3, atol=0.2)
     np.testing.assert_array_equal(labels[::2], LABELS)
     np.testing.assert_array_equal(mask, np.repeat(MASK, 2))
     for row in (1, 3, 5, 7):  # After each image its partner, with its own label.
-      partner = int(np.argmin(np.abs(np.asarray(own) - np.asarray(logits[row])).sum(1)))
+      partner = int(np.argmin(np.abs(own - logits[row]).sum(1)))
       np.testing.assert_allclose(logits[row], own[partner], rtol=1e-3, atol=0.2)
       assert labels[row] == LABELS[partner] and partner < 4
 
 
 def test_cutmix_replaces_a_rectangle_and_mixes_labels_by_its_pixels():
   shares, places = [], set()
-  draw = jax.jit(lambda key: _augmented("cutmix", key)[:3])
-  for key in range(60):
-    images, soft, mask = map(np.asarray, draw(key))
+  for images, soft, mask in _drawn("cutmix", 60):
     np.testing.assert_array_equal(mask, MASK)
     for i in range(4):
       replaced = (images[i] != IMAGES[i]).any(-1)
@@ -187,9 +172,9 @@ def test_cutmix_refuses_images_of_which_no_rectangle_is_a_part(shape):
 
 
 def test_random_erasing_fills_one_rectangle_of_the_image():
-  image = np.full((1, 32, 32, 3), 7, np.uint8)
+  image, keys = np.full((600, 32, 32, 3), 7, np.uint8), jax.random.split(jax.random.key(3), 600)
   erase = jax.jit(functools.partial(data.random_erasing, padding=0, flip=False))
-  images = np.asarray(erase(jnp.repeat(jnp.asarray(image), 600, 0), jax.random.split(jax.random.key(3), 600)))
+  images = np.asarray(erase(image, keys))
   assert images.dtype == np.uint8
   erased, ratios = [], []
   for result in images:
@@ -204,6 +189,7 @@ def test_random_erasing_fills_one_rectangle_of_the_image():
   assert abs(len(erased) / 600 - 0.5) < 0.08  # Four standard errors.
   assert 0.01 < min(erased) < 0.04 and 0.29 < max(erased) <= 0.36 and abs(np.mean(erased) - 0.175) < 0.02
   assert min(ratios) < 0.4 and max(ratios) > 2.5
-  np.testing.assert_array_equal(data.random_erasing(jnp.asarray(image), KEYS[:1], probability=0.0, padding=0), image)
+  never = jax.jit(functools.partial(data.random_erasing, probability=0.0, padding=0, flip=False))
+  np.testing.assert_array_equal(never(image[:6], KEYS), image[:6])
   with pytest.raises(UserError, match="probability must be in"):
-    data.random_erasing(jnp.asarray(image), KEYS[:1], probability=1.5)
+    data.random_erasing(image[:6], KEYS, probability=1.5)

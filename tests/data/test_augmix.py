@@ -1,5 +1,7 @@
 """RandAugment and AugMix: what they draw, and what they make of it. ``test_operations`` has the operations."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +29,7 @@ def _mixed(number, monkeypatch, operate, level=100, **options):
   image = jnp.full((number, 1, 1, 1), level, jnp.uint8)
   options = {"width": 3, "depth": -1, "severity": 3.0, "alpha": 1.0, **options}
   keys = jax.random.split(jax.random.key(0), number)
-  mixed = jax.jit(lambda image, keys: data.per_image.mixed_chains(image, keys, **options))(image, keys)
+  mixed = jax.jit(lambda image, keys: per_image.mixed_chains(image, keys, **options))(image, keys)
   assert mixed.dtype == jnp.float32
   return np.asarray(mixed, np.float64).ravel()
 
@@ -52,16 +54,19 @@ def test_randaugment_draws_every_operation_equally_often_and_both_directions():
   assert np.abs(each.sum(1) - 50).max() < 4 * np.sqrt(50) and each.min() > 8
 
 
-def test_randaugment_applies_several_operations_after_a_crop():
-  images = PICTURES[3]
-  keys = jax.random.split(jax.random.key(1), 6)
+def test_randaugment_applies_several_operations_after_a_crop(monkeypatch):
+  """With an operation that adds 1, so that images say how many there were."""
+  monkeypatch.setattr(per_image, "operate", lambda image, *_: image + jnp.uint8(1))
+  images, keys = PICTURES[3], jax.random.split(jax.random.key(1), 6)
   run = jax.jit(data.randaugment, static_argnames=("num_ops", "padding", "flip"))
-  two = run(jnp.asarray(images), keys, num_ops=2, padding=0, flip=False)
-  cropped = run(jnp.asarray(images), keys, num_ops=2, padding=2, flip=True)
-  assert (two != images).any() and (two != cropped).any()
-  as_floats = run(jnp.asarray(images, jnp.float32), keys, num_ops=2, padding=0, flip=False)
-  assert as_floats.dtype == jnp.float32 and two.dtype == np.uint8
-  np.testing.assert_array_equal(as_floats, two)
+  plain = run(images, keys, num_ops=3, padding=0, flip=False)
+  np.testing.assert_array_equal(plain, images + 3)
+  as_floats = run(jnp.asarray(images, jnp.float32), keys, num_ops=3, padding=0, flip=False)
+  assert as_floats.dtype == jnp.float32 and plain.dtype == np.uint8
+  np.testing.assert_array_equal(as_floats, plain)
+  crop_keys = jax.vmap(jax.random.split)(keys)[:, 0]
+  np.testing.assert_array_equal(run(images, keys, num_ops=1, padding=2, flip=True),
+                                data.crop_flip(jnp.asarray(images), crop_keys, padding=2) + jnp.uint8(1))
 
 
 @pytest.mark.parametrize(("name", "channels"), [("randaugment", 3), ("augmix", 1)])
@@ -81,23 +86,28 @@ def test_an_image_depends_on_its_place_and_the_key_alone(name, channels):
   np.testing.assert_array_equal(beside[:views], result[:views])
 
 
-@pytest.mark.slow
-def test_augmix_gives_clean_images_two_mixes_and_the_divergence_of_three_predictions():
-  images = PICTURES[3]
-  batch = _augmented("augmix", images, consistency=5.0, depth=1)
-  np.testing.assert_array_equal(batch.images[::3], images)
-  np.testing.assert_array_equal(batch.labels, LABELS)
-  np.testing.assert_array_equal(batch.mask, MASK)
-  assert batch.images.dtype == jnp.float32 and (batch.images[1::3] != batch.images[2::3]).any()
+def test_augmix_gives_clean_images_two_mixes_and_the_divergence_of_three_predictions(monkeypatch):
+  monkeypatch.setattr(per_image, "operate", lambda image, index, *_, **__: image ^ (16 * index).astype(jnp.uint8))
+  images, batches = PICTURES[3], []
+
+  def augmented(**options):
+    batches.append(_augmented("augmix", images, **{"depth": 1, "width": 1, **options}))
+    return batches[-1][:3]
+
+  mixes, labels, mask = jax.jit(functools.partial(augmented, consistency=5.0))()
+  np.testing.assert_array_equal(mixes[::3], images)
+  np.testing.assert_array_equal(labels, LABELS)
+  np.testing.assert_array_equal(mask, MASK)
+  assert mixes.dtype == jnp.float32 and (mixes[1::3] != mixes[2::3]).any()
   logits = RNG.normal(size=(18, 4)).astype(np.float32)
-  np.testing.assert_array_equal(batch.unmix(jnp.asarray(logits)), logits[::3])
+  np.testing.assert_array_equal(batches[0].unmix(jnp.asarray(logits)), logits[::3])
   expected = 5 * divergence(logits.reshape(6, 3, 4).swapaxes(0, 1).astype(np.float64))
-  np.testing.assert_allclose(batch.penalties(jnp.asarray(logits))["consistency"], expected, rtol=1e-4)
-  cropped = jax.jit(lambda: _augmented("augmix", images, padding=2, flip=True).images)()
+  np.testing.assert_allclose(batches[0].penalties(jnp.asarray(logits))["consistency"], expected, rtol=1e-4)
+  alone = jax.jit(functools.partial(augmented, consistency=0.0))()[0]
+  np.testing.assert_array_equal(alone, mixes[1::3])
+  assert batches[1].penalties(jnp.asarray(logits[:6])) == {} and batches[1].unmix(5) == 5
+  cropped = jax.jit(functools.partial(augmented, padding=2, flip=True))()[0]
   assert (np.asarray(cropped[::3]) != images).any()  # The clean images are cropped, as the mixes are.
-  alone = _augmented("augmix", images, consistency=0.0, depth=1)
-  np.testing.assert_array_equal(alone.images, batch.images[1::3])
-  assert alone.penalties(jnp.asarray(logits[:6])) == {} and alone.unmix(5) == 5
 
 
 def test_shares_sum_to_1_and_have_their_distributions(monkeypatch):

@@ -60,16 +60,17 @@ def test_weights_that_are_no_matrices_of_floats_are_one_sentence(weights, messag
 
 
 def test_kernels_of_three_axes_are_one_sentence():
-  variables = jax.eval_shape(models.get("resnet50", num_classes=3, stem="imagenet").init, jax.random.key(0),
+  options = {"blocks": (1,), "stem": "imagenet"}
+  variables = jax.eval_shape(models.get("resnet50", num_classes=3, **options).init, jax.random.key(0),
                              jax.ShapeDtypeStruct((1, 32, 32, 3), np.float32))
   weights = {}
   for path, leaf in jax.tree_util.tree_leaves_with_path(variables):
     keys = tuple(part.key for part in path[1:])
     order = {4: (3, 2, 0, 1), 2: (1, 0)}[leaf.ndim] if keys[-1] == "kernel" else range(leaf.ndim)
     weights[pytorch._torch_name("resnet50", keys)] = np.broadcast_to(np.float32(0), [leaf.shape[i] for i in order])
-  models.from_torch("resnet50", weights)
+  models.from_torch("resnet50", weights, **options)
   with pytest.raises(UserError, match=r"'conv1.weight' has the shape \(64, 3, 49\).* must have \(7, 7, 3, 64\)"):
-    models.from_torch("resnet50", weights | {"conv1.weight": np.ones((64, 3, 49))})
+    models.from_torch("resnet50", weights | {"conv1.weight": np.ones((64, 3, 49))}, **options)
 
 
 @pytest.mark.parametrize("header", [

@@ -8,21 +8,28 @@ import optax
 import pytest
 
 from calib_jax import data, losses, models, training
+from calib_jax.data import per_image
 from calib_jax.training.distributed.mapping import AXIS, mapped_steps
 from calib_jax.training.engine import gradients, steps
 from tests.losses.test_consistency import reference as divergence
 from tests.training.small import assert_same, one_step
 
-AUGMIX = ("augmentation.name=augmix", "augmentation.padding=0", "augmentation.flip=false", "augmentation.width=1",
-          "augmentation.depth=1")
 MASK = np.array([1, 1, 1, 1, 0, 1, 0, 0], bool)
 IMAGES = np.random.default_rng(2).integers(0, 256, (8, 4, 4, 1), dtype=np.uint8)
 LABELS = np.arange(8, dtype=np.int32) % 3
 
 
-def _augment(consistency=2.0):
+@pytest.fixture(autouse=True)
+def _operation(monkeypatch):
+  """One operation, and shares for alpha = 1 alone, that compile fast; those of AugMix are in tests/data."""
+  monkeypatch.setattr(per_image, "operate", lambda image, index, amount, **_: image ^ (16 * index).astype(jnp.uint8))
+  monkeypatch.setattr(jax.random, "loggamma",
+                      lambda key, alpha, shape, dtype: jnp.log(jax.random.exponential(key, shape, dtype)))
+
+
+def _augment():
   return data.build_augmentation("augmix", num_classes=3, padding=0, flip=False, width=1, depth=1, severity=10.0,
-                                 consistency=consistency)
+                                 consistency=2.0)
 
 
 def _step(devices, model="simple_cnn", reduction="mean", **options):

@@ -1,4 +1,4 @@
-"""A run that is stopped goes on to the same bits, under every schedule, in every stage, and with every head.
+"""A run that is stopped goes on to the same bits, in every stage, and with the states of heads, losses and averages.
 
 Kills of processes, which lose the steps after a checkpoint, are in test_resuming.
 """
@@ -15,12 +15,7 @@ TWO_STAGE = (*MLP, "training.num_epochs=1", "schedule.stage2_epochs=2", "loss.pr
              "schedule.name=two_stage")
 RETRAIN = (*CNN, "training.num_epochs=2", "schedule.stage2_epochs=2", "schedule.name=classifier_retraining",
            "stage2.optimizer.weight_decay=0.1", "training.evaluate_every_epochs=1")
-PEELED = ("model.name=simple_cnn", "model.channels=(4,4)", "training.num_epochs=3", "schedule.name=layer_peeled",
-          "optimizer.l2=0.01", "optimizer.weight_decay=0.1", "optimizer.decay_norms_and_biases=true")
 MASKED = (*TWO_STAGE, "head.name=masked", "head.width=6")
-VARIATIONAL = (*TWO_STAGE, "head.name=variational", "head.width=4")
-AUGMIX = (*MLP, "training.num_epochs=2", "augmentation.name=augmix", "augmentation.padding=0", "augmentation.width=1",
-          "augmentation.depth=1", "checkpoint.every_steps=2")
 DROPOUT = (*MLP, "training.num_epochs=3", "model.dropout=0.4", "evaluation.samples=7", "checkpoint.every_steps=2")
 # The step after which the run is stopped, and its options; an epoch has 3 steps.
 FAST = {
@@ -28,16 +23,12 @@ FAST = {
   "between stages": (6, (*RETRAIN, "training.select=best")),
 }
 SLOW = {
-  "second stage": (9, RETRAIN),
   "two_stage": (5, (*CNN, *TWO_STAGE[1:], "head.name=two_stage", "head.width=4", "augmentation.name=mixup",
                     "augmentation.padding=1", "schedule.stage2_batch_size=32")),
-  "layer_peeled": (5, PEELED),
-  "a mask an epoch": (6, (*MASKED, "head.per_epoch=true")),
-  "masked, train, shard_map": (8, (*MASKED, "head.measured=train", "training.parallel=shard_map")),
-  "variational": (5, VARIATIONAL),
+  "masked": (8, (*MASKED, "head.per_epoch=true", "head.measured=train", "training.parallel=shard_map")),
   "simplex_etf": (4, (*CNN[:2], "training.num_epochs=2", "loss.primary.name=cross_entropy", "head.name=simplex_etf",
                       "head.target=0.6")),
-  "AugMix, V-TST, parts": (4, (*AUGMIX, "head.name=variational", "head.width=4", "training.accumulation_steps=2")),
+  "V-TST": (4, (*MLP, "training.num_epochs=2", "head.name=variational", "head.width=4")),
   "dropout, SAM, EMA, AdaFocal, shard_map": (5, (
     *DROPOUT, "optimizer.sharpness=0.05", "training.average=ema", "training.parallel=shard_map",
     "loss.primary.name=adaptive_focal")),

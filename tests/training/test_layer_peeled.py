@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax import models
 from calib_jax.training.engine import stages
-from tests.training.small import assert_same, built, digits, one_step, train
+from tests.training.small import built, digits, one_step
 
 # Nine steps; the head, group 2 and group 1 are three groups, for a network that has no stem.
 SMALL = ("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1", "loss.secondary.name=",
@@ -50,8 +50,3 @@ def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, ac
           if path[0] in group:
             same = np.array_equal(x, after[kind][path])
             assert same == (frozen and (kind != "batch_stats" or freezes_stats)), (step, kind, path)
-
-
-def test_before_a_group_freezes_training_is_joint():
-  peeled, joint = (train(digits(*SMALL, f"schedule.{option}"))[0] for option in ("peeling_exponent=0.01", "name=joint"))
-  assert_same(peeled, joint, rtol=1e-5, atol=1e-6)  # (1/3)^0.01 is 0.989, and the last step begins at 8/9.

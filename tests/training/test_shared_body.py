@@ -13,7 +13,7 @@ def _outputs(members=3, width=5):
   head = {"name": "shared_body", "members": members, "width": width}
   model = models.get("mlp", num_classes=4, hidden=(8,), head=head)
   images = jax.random.normal(jax.random.key(1), (6, 4, 4, 1))
-  variables = model.init(jax.random.key(0), images)
+  variables = jax.jit(model.init)(jax.random.key(0), images)
   return model, variables, images
 
 

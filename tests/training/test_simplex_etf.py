@@ -11,7 +11,7 @@ from calib_jax import config as run_config
 from calib_jax import models
 from calib_jax._system.errors import UserError
 from calib_jax.training import head_state
-from tests.training.small import digits, tiny_splits, train
+from tests.training.small import alone, built, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "loss.primary.name=cross_entropy",
@@ -23,7 +23,7 @@ def _config(*overrides):
   return digits(*SMALL, *overrides)
 
 
-@pytest.mark.parametrize(("dimension", "classes"), [(9, 10), (64, 10), (5, 2), (3, 3)])
+@pytest.mark.parametrize(("dimension", "classes"), [(9, 10), (5, 2)])
 def test_the_frame_has_equal_norms_and_angles(dimension, classes):
   frame = np.float64(models.simplex_frame(jax.random.key(dimension), dimension, classes))
   cosines = frame.T @ frame
@@ -39,7 +39,7 @@ def test_too_few_features_are_refused():
     models.simplex_frame(jax.random.key(0), 8, 10)
   model = models.get("mlp", num_classes=10, hidden=(8,), head="simplex_etf")
   with pytest.raises(UserError, match="'simplex_etf' needs at least 9 features for 10 classes, and this model has 8"):
-    model.init(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
+    jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
 
 
 @pytest.mark.parametrize("backbone", ["mlp", "simple_cnn"])
@@ -48,7 +48,7 @@ def test_logits_are_linear_ones_and_cosines_with_the_frame(backbone):
   model = models.get(backbone, num_classes=3, head={"name": "simplex_etf", "share": 0.3}, **options)
   rng = np.random.default_rng(0)
   images = jnp.asarray(rng.normal(size=(6, 4, 4, 2)), jnp.float32)
-  variables = model.init(jax.random.key(0), images)
+  variables = jax.jit(model.init)(jax.random.key(0), images)
   variables = jax.tree.map(lambda x: x + 0.1 if x.ndim == 1 else x, variables)  # Norms and biases are not trivial.
   head, stats = (jax.tree.map(np.float64, variables[kind]["head"]) for kind in ("params", "batch_stats"))
   logits, vector = model.apply(variables, images, return_features=True)
@@ -102,10 +102,10 @@ def test_a_step_minimises_the_weighted_sum_of_both_losses():
   config = _config(*MLP, "head.share=0.3", "training.num_steps=1", "training.batch_size=44",
                    "optimizer.learning_rate=0.0")
   seen = []
-  state, _ = train(config, hooks=[lambda step, measured: seen.append(float(measured["loss"][0]))])
+  state, _ = train(config, predicted=(), hooks=[lambda step, measured: seen.append(float(measured["loss"][0]))])
   split = tiny_splits()
   model = models.get(num_classes=3, head=config.head, **config.model)
-  variables = {kind: jax.tree.map(lambda x: x[0], getattr(state, kind)) for kind in ("params", "batch_stats")}
+  variables = {kind: alone(getattr(state, kind)) for kind in ("params", "batch_stats")}
   images = (split.train.images / np.float32(255) - split.mean) / split.std
   output, _ = jax.jit(lambda *x: model.apply(*x, train=True, mutable=["batch_stats"]))(variables, images)
   counts = np.bincount(split.train.labels)
@@ -115,7 +115,7 @@ def test_a_step_minimises_the_weighted_sum_of_both_losses():
   np.testing.assert_allclose(seen[0], 0.3 * losses[0] + 0.7 * losses[1], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("spread", "accurate"), [(6.0, 0.6), (3.0, 0.7), (0.2, 0.9)])
+@pytest.mark.parametrize(("spread", "accurate"), [(6.0, 0.6), (0.2, 0.9)])
 def test_lambda_meets_its_target_or_is_1(spread, accurate):
   """The confidence and accuracy of all logits of three steps on two devices, in float64, at the λ that was found."""
   head = models.get_head("simplex_etf", num_classes=5, target=0.9)
@@ -158,17 +158,16 @@ def test_predictions_have_the_newest_lambda_and_the_frame_stays():
   config = _config(*MLP, "head.target=0.6")
   state, (predictions,) = train(config)
   share = float(state.loss_states["head"].share[0])
-  assert 0 <= share <= 1 and share != 0.8
-  stats = jax.tree.map(lambda x: x[0], state.batch_stats["head"])
-  assert float(stats["share"]) == share
-  fresh, _ = train(_config(*MLP, "training.num_steps=1", "optimizer.learning_rate=0.0"))
-  np.testing.assert_array_equal(stats["frame"], fresh.batch_stats["head"]["frame"][0])
+  stats = alone(state.batch_stats["head"])
+  assert 0 <= share <= 1 and share != 0.8 and float(stats["share"]) == share
+  program, keys = built(config)
+  begun = program.stages[0].start(None, keys)
+  np.testing.assert_array_equal(stats["frame"], begun.batch_stats["head"]["frame"][0])
   split = tiny_splits()
   classifier = models.get(num_classes=3, head=config.head, **config.model)
-  variables = {"params": jax.tree.map(lambda x: x[0], state.params),
-               "batch_stats": jax.tree.map(lambda x: x[0], state.batch_stats)}
   images = (split.test.images / np.float32(255) - split.mean) / split.std
-  np.testing.assert_allclose(classifier.apply(variables, images), predictions["test"]["logits"], rtol=1e-4, atol=1e-5)
+  logits = jax.jit(classifier.apply)({kind: alone(getattr(state, kind)) for kind in ("params", "batch_stats")}, images)
+  np.testing.assert_allclose(logits, predictions["test"]["logits"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("option", "reason"), [("share=1.5", r"share must be in \[0, 1\]"),

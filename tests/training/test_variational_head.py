@@ -13,7 +13,7 @@ from tests.training.small import digits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy",
-         "schedule.name=two_stage", "schedule.stage2_epochs=2", "head.name=variational", "head.width=4")
+         "head.name=variational", "head.width=4")
 
 
 def _config(*overrides):
@@ -40,8 +40,9 @@ def _code(variables, features):
 
 def test_the_kl_term_is_its_closed_form():
   model, variables, images = _model(weight=0.5)
-  _, features = model.apply(variables, images, return_features=True)
-  _, updated = model.apply(variables, images, train=True, mutable=["losses"], rngs={"dropout": jax.random.key(3)})
+  _, features = jax.jit(lambda: model.apply(variables, images, return_features=True))()
+  _, updated = jax.jit(lambda: model.apply(variables, images, train=True, mutable=["losses"],
+                                           rngs={"dropout": jax.random.key(3)}))()
   mean, variance = _code(variables, np.asarray(features, np.float64))
   assert (variance <= 1).all()
   kl = 0.5 * np.sum(variance + mean**2 - 1 - np.log(variance), -1)  # Of N(m, v) from N(0, I), in nats.
@@ -55,7 +56,7 @@ def test_the_kl_term_is_its_closed_form():
 def test_predictions_are_log_probabilities_that_depend_on_the_seed_alone_and_converge_in_samples():
   spread = {}
   others = [_model(seed)[1] for seed in range(4)]
-  for samples in (2, 32, 2048):
+  for samples in (2, 32, 512):
     model, variables, images = _model(num_samples=samples)
     apply, result = jax.jit(model.apply), []
     for other in others:
@@ -66,8 +67,8 @@ def test_predictions_are_log_probabilities_that_depend_on_the_seed_alone_and_con
       np.testing.assert_allclose(log_probs[2:4], apply(variables, images[2:4]), rtol=1e-5, atol=1e-6)
       result.append(np.exp(log_probs))
     spread[samples] = np.std(result, 0).mean()
-  # The error is proportional to 1 / sqrt(samples), so it falls fourfold and eightfold; half of that is asked for.
-  assert 0 < spread[32] < spread[2] / 2 and 0 < spread[2048] < spread[32] / 4
+  # The error is proportional to 1 / sqrt(samples), so it falls fourfold each time; half of that is asked for.
+  assert 0 < spread[32] < spread[2] / 2 and 0 < spread[512] < spread[32] / 2
 
 
 def test_the_loss_has_the_kl_term():
@@ -75,7 +76,7 @@ def test_the_loss_has_the_kl_term():
   train(_config(), devices=4, predicted=(), hooks=[lambda step, m: measured.append(m)])
   last = {name: float(value[0]) for name, value in measured[-1].items()}
   np.testing.assert_allclose(last["loss"], last["primary"] + last["kl"], rtol=1e-5)
-  assert last["kl"] > 0 and "kl" not in measured[0]
+  assert last["kl"] > 0
 
 
 def test_a_prediction_without_samples_is_refused():
