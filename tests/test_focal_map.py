@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import optimize, special
+from scipy import special
 
 from calib_jax import focal_map, losses
 
@@ -85,21 +85,6 @@ def test_binary_map_lies_between_its_two_temperature_maps():
   low, high = (gammas + 1 - np.log(gammas + 1) / 2) * np.abs(s), (gammas + 1) * np.abs(s)
   assert np.all(low * (1 - 1e-5) < np.abs(log_odds)) and np.all(np.abs(log_odds) < high * (1 + 1e-5))
   np.testing.assert_array_equal(np.sign(log_odds), np.broadcast_to(np.sign(s), log_odds.shape))
-
-
-def test_what_minimises_the_expected_focal_loss_maps_to_the_truth():
-  truth, gammas = np.array([0.55, 0.3, 0.15]), [0.5, 2.0, 5.0]
-
-  def minimiser(gamma):
-    def risk(z):
-      log_q = special.log_softmax(z)
-      return -np.sum(truth * (1 - np.exp(log_q))**gamma * log_q)
-
-    return special.softmax(optimize.minimize(risk, np.zeros(3), tol=1e-12).x)
-
-  q = np.array([minimiser(gamma) for gamma in gammas], np.float32)
-  for row, gamma in zip(q, gammas, strict=True):
-    np.testing.assert_allclose(_map(row.astype(np.float64), gamma), truth, atol=1e-4)
 
 
 def test_properized_focal_is_least_at_the_truth():

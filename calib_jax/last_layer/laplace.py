@@ -123,12 +123,9 @@ class Laplace(NamedTuple):
     """
     if np.ndim(features) != 2 or np.shape(features)[1] != len(self.weights) - 1 or not np.isfinite(features).all():
       raise ValueError(f"features must be finite numbers [N, {len(self.weights) - 1}]: got shape {np.shape(features)}.")
-    parts = [self._log_probs(x) for x in _inputs(features)]
-    return np.concatenate(parts).astype(np.float32)
-
-  def _log_probs(self, x: np.ndarray) -> np.ndarray:
-    variances = self.hessian.variances(x, self.prior_precision)
-    return log_softmax(x @ self.weights / np.sqrt(1 + np.pi / 8 * variances), axis=1)
+    parts = ((x @ self.weights, self.hessian.variances(x, self.prior_precision)) for x in _inputs(features))
+    log_probs = [log_softmax(z / np.sqrt(1 + np.pi / 8 * variances), axis=1) for z, variances in parts]
+    return np.concatenate(log_probs).astype(np.float32)
 
 
 def fit(features: np.ndarray, labels: np.ndarray, *, kernel: np.ndarray, bias: np.ndarray, hessian: str = "auto",

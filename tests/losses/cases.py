@@ -66,7 +66,6 @@ EXTREMES = {
   "saturated": (np.eye(4, 3) * 88 + np.array([[0, -88, 0]]), [0, 0, 0, 1]),
 }
 EXTREMES = {edge: (np.array(logits, np.float32), np.array(labels)) for edge, (logits, labels) in EXTREMES.items()}
-REORDERED = np.array([2, 0, 1])  # The classes in another order.
 FLOATS, INTS = np.zeros((4, 3), np.float32), np.zeros(4, np.int32)  # Logits and labels for calls that fail.
 SIZES = (1, 2, 7, 64, 512)
 ROWS = SIZES[-1]

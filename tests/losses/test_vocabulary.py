@@ -164,25 +164,18 @@ def test_a_label_out_of_range_is_an_error_or_nan():
   assert np.isnan(of_batch) and np.isnan(confidence[5]) and not correct[5]
 
 
-def test_leading_axes_weights_and_a_loss_of_ones_own():
-  (features, kernel, bias), labels = _layer()
+def test_leading_axes_and_weights():
+  arrays, labels = _layer()
   weights = np.arange(N) % 3
-  split = [x.reshape(4, 6, *x.shape[1:]) for x in (features, labels, weights)]
-  kernel = {"kernel": kernel, "bias": bias, "chunk": CHUNK}
-
-  def mine(logits, labels):
-    return jnp.max(logits, axis=-1) - jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
-
-  @jax.jit
-  def values(features, labels, weights):
-    chunked = functools.partial(losses.from_features, features=features, labels=labels, **kernel)
-    logits = features @ kernel["kernel"] + bias[None, None, :]
-    return ((chunked(mine), chunked("focal"), chunked("soft_avuc", weights=weights)),
-            (mine(logits.reshape(N, K), labels.reshape(N)).reshape(labels.shape), losses.focal(logits, labels),
-             losses.soft_avuc(logits, labels, weights=weights)))
-
-  for actual, expected in zip(*values(*split), strict=True):
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+  features, labels, split = (np.asarray(x).reshape(4, 6, *x.shape[1:]) for x in (arrays[0], labels, weights))
+  focal, soft_avuc = jax.jit(lambda features, labels, weights: [
+    losses.from_features(loss, features, arrays[1], labels, bias=arrays[2], chunk=CHUNK, **given)
+    for loss, given in (("focal", {}), ("soft_avuc", {"weights": weights}))])(features, labels, split)
+  logits = FEATURES @ KERNEL + BIAS
+  expected = cases.example_reference("focal", logits, LABELS, {})
+  np.testing.assert_allclose(focal, expected.reshape(4, 6), rtol=1e-5, atol=1e-6)
+  repeated = (np.repeat(x, weights, axis=0) for x in (logits, LABELS))
+  np.testing.assert_allclose(soft_avuc, cases.batch_reference("soft_avuc", *repeated, {}), rtol=1e-5)
 
 
 def test_devices_give_the_value_and_gradient_of_the_global_batch():
