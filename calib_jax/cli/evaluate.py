@@ -17,6 +17,8 @@ import numpy as np
 from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
 from calib_jax.cli import asked, inputs, shared
+from calib_jax.evaluation.columns import COLUMNS
+from calib_jax.metrics.resampled_errors import Ordered, units
 from calib_jax.predictions import cross_validation, ensembles
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, calibrated
@@ -24,7 +26,7 @@ from calib_jax.predictions.headers import listed
 from calib_jax.predictions.predictions import differing
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
-MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one.
+MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one: the worst, if it has more.
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -68,13 +70,18 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
   cautions, labelled = [], inputs.labelled(options.calibrators)
   fit_file = next(iter(options.fit), None)
   of_fit = ([options.fit_by] if options.fit_by else []) if options.test else options.by
-  fit = _read(fit_file, "", options, of_fit)[""] if options.fit else None
-  sets = {}
+  fit = _read(fit_file, options, of_fit)[""] if options.fit else None
+  sets, notes = {}, []
   for path in itertools.chain(*options.test) if options.test else [fit_file]:
-    sets |= _read(path, inputs.fresh(path, sets), options, options.by)
+    name, parts = inputs.fresh(path, sets), _read(path, options, options.by)
+    labels = _worst_labels(parts, options.num_bins)
+    if len(labels) < len(parts) - 1:
+      notes.append(f"{name} has {len(parts) - 1} labels: the {MOST_LABELS} of the largest calibration errors (of their "
+                   f"uncalibrated probabilities, equal mass, norm 2{'' if options.weights else ', debiased'}) are also "
+                   "shown one by one, the worst first.")
+    sets |= {name: parts[""], **{f"{name}: {label}": parts[label] for label in labels}}
   for path in itertools.chain(*options.ood):
-    name = inputs.fresh(path, sets)
-    sets[name] = _read(path, name, options)[name]._replace(kind="out_of_distribution")
+    sets[inputs.fresh(path, sets)] = _read(path, options)[""]._replace(kind="out_of_distribution")
   _check_sets({"--fit": fit} if fit else {}, sets, options)
   if fit and not labelled:
     labelled = calibrators.recommended(*fit.logits.shape, records=fit.records)
@@ -94,7 +101,8 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     name = inputs.fresh(path, models)
     compared[name] = path
     if options.task == "multilabel":
-      models[name] = evaluation.Model({key: [part] for key, part in _read(path, test_set, options).items()}, {})
+      parts = {f"{test_set}: {label}" if label else test_set: part for label, part in _read(path, options).items()}
+      models[name] = evaluation.Model({key: [parts[key]] for key in sets if key in parts}, {})
       continue
     other = inputs.model(path, test_set, labelled, cautions.append, **shared.reading(options))
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
@@ -103,7 +111,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     if differing([part.labels for part in models[name].sets[test_set]], [sets[test_set].labels]):
       raise UserError(f"{name} has other examples than {test_set}, so that their weights are not known: leave it out "
                       "of --compare.")
-  return shared.Inputs(models, fitted, dict.fromkeys(cautions), asked=asked.asked(
+  return shared.Inputs(models, fitted, dict.fromkeys(cautions), notes=notes, asked=asked.asked(
     options, sets[test_set], _chosen_on(options, fit, sets, labelled, fitted, out_of_fold), shared.note))
 
 
@@ -114,7 +122,7 @@ def _chosen_on(options: argparse.Namespace, fit: evaluation.Predictions | None,
   """Returns predictions by label on which a cut and sets are chosen: what judges them and what fits are others."""
   if options.cut is not None or options.risk is options.sets is None:
     return {}
-  part = _read(options.choose, "", options)[""] if options.choose else fit
+  part = _read(options.choose, options)[""] if options.choose else fit
   excluded = {name: of_set for name, of_set in sets.items() if options.test}
   excluded |= {"--fit": fit} if options.choose and fitted else {}
   inputs.check_num_classes(excluded | {options.choose or "--fit": part})
@@ -159,23 +167,33 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   return shared.Inputs({MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, dict.fromkeys(cautions))
 
 
-def _read(path: str, name: str, options: argparse.Namespace, by: Sequence[str] = ()
-          ) -> dict[str, evaluation.Predictions]:
-  """Returns the predictions of a file under a name, and those of each label of a multi-label file beside them."""
+def _read(path: str, options: argparse.Namespace, by: Sequence[str] = ()) -> dict[str, evaluation.Predictions]:
+  """Returns the predictions of a file under "", and those of each label of a multi-label file under its name."""
   reading = {"groups": options.groups, "by": by, "weights": options.weights, **shared.reading(options)}
   if options.task == "multilabel":
     del reading["ignore_label"]
-    pooled, *labels = evaluation.load_labels(path, **reading).items()
-    if len(labels) > MOST_LABELS:
-      shared.note(f"{path} has {len(labels)} labels: the first {MOST_LABELS} are also shown one by one.")
-    return {name: pooled[1], **{f"{name}: {label}": part for label, part in labels[:MOST_LABELS]}}
+    return evaluation.load_labels(path, **reading)
   part = evaluation.load(path, **reading)
   if options.task == "binary" and part.records:
     raise UserError(f"{path} holds records, which have no classes: leave out --task=binary, or name the probability of "
                     "class 1 prob and the classes label.")
   if options.task == "binary" and part.logits.shape[1] != 2:
     raise UserError(f"{path} has {part.logits.shape[1]} classes: --task=binary is for two.")
-  return {name: part}
+  return {"": part}
+
+
+def _worst_labels(parts: Mapping[str, evaluation.Predictions], num_bins: int) -> list[str]:
+  """Returns the labels of a multi-label file, or the ``MOST_LABELS`` of the largest errors, the worst first."""
+  def error(label):
+    part = parts[label]
+    source, is_present = Calibrated.of(part), part.labels == 1
+    probability = source.probs(slice(None), source.log_probs())[:, 1]
+    column = COLUMNS["debiased" if part.weights is None else "ece_equal_mass_l2"]  # That of counts has no weights.
+    sums = Ordered(probability, num_bins, units(part.weights)).sums(np.ones((1, len(is_present)), bool), is_present)
+    return column.compute.function(sums)[0]
+
+  labels = [label for label in parts if label]
+  return labels if len(labels) <= MOST_LABELS else sorted(labels, key=error, reverse=True)[:MOST_LABELS]
 
 
 def _check(options: argparse.Namespace) -> None:

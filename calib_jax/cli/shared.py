@@ -1,7 +1,7 @@
 """What the commands ``evaluation`` and ``compare`` share: options, errors and outputs."""
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import contextlib
 import pathlib
 import sys
@@ -69,6 +69,7 @@ class Inputs(NamedTuple):
   config: Mapping[str, Any] | None = None  # What the page shows as the config.
   logs: Mapping[str, pathlib.Path] | None = None  # What training logged, by the name of the run.
   asked: Asked | None = None  # What is asked of the confidences of the first model.
+  notes: Sequence[str] = ()  # Sentences that stand beside the tables.
 
 
 def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs]) -> int:
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
       largest = max(len(parts[0].labels) for model in inputs.models.values() for parts in model.sets.values())
       results = evaluation.judge(
         inputs.models, num_bins=options.num_bins, columns=options.columns.split(","), asked=inputs.asked,
-        num_resamples=options.num_resamples or min(1000, max(FEWEST, ENOUGH // largest)))
+        notes=inputs.notes, num_resamples=options.num_resamples or min(1000, max(FEWEST, ENOUGH // largest)))
       write(options, results, inputs)
       fails = any(x.kind == FAILS for x in results.verdict.recommendations)
       return 3 if fails and options.fail_if else 0

@@ -17,7 +17,8 @@ from calib_jax.predictions.predictions import Predictions, differing
 
 
 def measure_models(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,
-                   columns: Sequence[str] = SHORT_TABLE, asked: Asked | None = None) -> Results:
+                   columns: Sequence[str] = SHORT_TABLE, asked: Asked | None = None, notes: Sequence[str] = ()
+                   ) -> Results:
   """Measures models before and after calibration on all of their sets: ``judge`` without its verdict."""
   models = _with_groups(models)
   first = next(iter(models.values()))
@@ -32,7 +33,7 @@ def measure_models(models: Mapping[str, Model], *, num_bins: int = 15, num_resam
   progress.at("computing what the sections of the page show")
   fitted = {name: model.fitted for name, model in models.items()}
   results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes,
-                    columns=tuple(columns), asked=asked, failed=failed)
+                    columns=tuple(columns), asked=asked, failed=failed, notes=tuple(notes))
   return dataclasses.replace(results, sections=sections.computed(results, models))
 
 

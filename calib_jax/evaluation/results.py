@@ -276,6 +276,7 @@ class Results:
     columns: the columns of the short table, as ``SHORT_TABLE``.
     asked: what is asked of the confidences of the first model, which the section ``uses`` answers; None for nothing.
     failed: a sentence for each row that is left out because the predictions of its calibrator are not numbers.
+    notes: sentences on the input, which stand beside the tables.
     verdict: what ``judge`` recommends by all of this, which every table, page and file shows; None before that.
   """
 
@@ -289,6 +290,7 @@ class Results:
   columns: tuple[str, ...] = SHORT_TABLE
   asked: Asked | None = None
   failed: Mapping[RowKey, str] = dataclasses.field(default_factory=dict)
+  notes: tuple[str, ...] = ()
   verdict: Verdict | None = None
 
   @property

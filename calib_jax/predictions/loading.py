@@ -100,6 +100,8 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
                       f"{outputs.dtype} of shape {outputs.shape} and {labels.dtype} of shape {labels.shape}.")
     (count, num_labels), named = outputs.shape, reading.one_of(arrays, headers.CLASSES)
     names = _classes(named, arrays[named], num_labels, labels) if named else tuple(map(str, range(num_labels)))
+    if "" in names:
+      raise FileError(f": {named} must name every label: that of place {names.index('')}, counted from 0, is empty.")
     pairs, probs = as_logits(name, outputs.reshape(-1), note, logits, percent)
     labels, kind = labels.astype(np.int32), _kind(arrays)
     members = _groups(arrays, groups, count)

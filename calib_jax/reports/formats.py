@@ -64,7 +64,8 @@ def note(results: Results) -> str:
     f"{results.num_bins} bins and is as computed; the noise floor is the ECE that a perfectly calibrated model with "
     "these confidences would show on as many examples, and p the probability of an ECE as large as this if the model "
     "is calibrated. Debiased errors are without the bias that the size of the set causes; they have the intervals, and "
-    f"rows are compared by them.{WEIGHTED if results.first[1].num_effective else ''}{chosen}{costs}")
+    f"rows are compared by them.{WEIGHTED if results.first[1].num_effective else ''}{chosen}{costs}"
+    f"{''.join(f' {sentence}' for sentence in results.notes)}")
 
 
 def _units(evaluated: EvaluatedSet) -> str:
@@ -165,7 +166,7 @@ def to_json(results: Results) -> str:
   for name, evaluated in results.sets.items():
     sizes[name] |= {} if evaluated.num_effective is None else {"num_effective": evaluated.num_effective}
   settings = {"num_bins": results.num_bins, "num_resamples": results.num_resamples, "level": results.level,
-              "sets": sizes}
+              "sets": sizes} | ({"notes": results.notes} if results.notes else {})
   verdict = {"first_line": results.verdict.first_line, **vars(results.verdict)}
   content = {"verdict": verdict, "settings": settings, "results": tables, "differences": differences,
              **results.sections, "parameters": parameters(results)}

@@ -13,7 +13,7 @@ from calib_jax.verdict.verdict import verdict
 
 @compilation.running_once()
 def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,
-          columns: Sequence[str] = SHORT_TABLE, asked: Asked | None = None) -> Results:
+          columns: Sequence[str] = SHORT_TABLE, asked: Asked | None = None, notes: Sequence[str] = ()) -> Results:
   """Evaluates models before and after calibration on all of their sets.
 
   Args:
@@ -23,9 +23,11 @@ def judge(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int
     num_resamples: the number of resamples of the intervals.
     columns: the columns of the short table; the parts of the log loss are computed if they are among them.
     asked: what is asked of the confidences of the first model, such as where to cut; None for nothing.
+    notes: sentences on the input, which stand beside the tables.
 
   Returns:
     The results, with the verdict.
   """
-  results = measure_models(models, num_bins=num_bins, num_resamples=num_resamples, columns=columns, asked=asked)
+  results = measure_models(models, num_bins=num_bins, num_resamples=num_resamples, columns=columns, asked=asked,
+                           notes=notes)
   return dataclasses.replace(results, verdict=verdict(results))

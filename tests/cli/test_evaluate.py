@@ -118,8 +118,30 @@ def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class
   by_set = content["results"]
   accuracy = [by_set[name]["labels"]["none"]["accuracy"]["value"] for name in by_set]
   assert accuracy[0] == pytest.approx(np.mean(accuracy[1:]))
+  assert "notes" not in content["settings"]
   assert _run(files, "--test", "mine.npz", "--task=binary") == 2
   assert "has 4 classes: --task=binary is for two" in capsys.readouterr().err
+
+
+def test_of_many_labels_the_worst_are_shown_and_their_number_is_said(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr("calib_jax.reports.figures", lambda *_, **__: {})
+  rng, number = np.random.default_rng(0), 23
+  odds = 2 * rng.normal(size=(4 * N, number))
+  labels = (rng.uniform(size=odds.shape) < 1 / (1 + np.exp(-odds))).astype(np.int32)
+  factor = np.where(np.arange(number) % 7 == 3, 1.0, 3.0)  # Three labels are calibrated, and the others are not.
+  factor[20] = 9.0
+  classes = np.array([f"c{k}" for k in range(number)])
+  np.savez(tmp_path / "x.npz", logits=(factor * odds).astype(np.float32), labels=labels, classes=classes)
+  assert command.main(["--test", str(tmp_path / "x.npz"), "--task=multilabel", "--num_resamples=20",
+                       f"--out={tmp_path / 'out'}"]) == 0
+  content = json.loads((tmp_path / "out/results.json").read_text())
+  pooled, first, *rest = content["results"]
+  assert (pooled, first) == ("x", "x: c20")
+  assert {first, *rest} == {f"x: c{k}" for k in range(number) if factor[k] > 1}
+  sentence = "x has 23 labels: the 20 of the largest calibration errors (of their uncalibrated probabilities"
+  for text in (capsys.readouterr().out, *((tmp_path / "out" / name).read_text() for name in (
+      "results.md", "results.json", "report.html"))):
+    assert sentence in text
 
 
 def test_cautions_come_after_the_table_once_and_with_the_names_of_the_runs(files, tmp_path, capsys):
