@@ -85,11 +85,7 @@ def _subgroups(others: Mapping[str, Any], by: Mapping[str, Any], number: int, un
 
 def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace,
                say: Callable[[str], None], by: Mapping[str, Any]) -> Iterator[tuple[np.ndarray, Mapping[str, Any]]]:
-  """Yields the calibrated probabilities ``[n, K]`` of some rows, and what else these hold.
-
-  Whether outputs are logits or probabilities is decided by the first rows. A single column of outputs, of the positive
-  of two classes, stays one: ``[n, 1]``. With ``by``, the params of a calibrator by subgroup, rows have those of theirs.
-  """
+  """Yields calibrated probabilities ``[n, K]`` of some rows, or ``[n, 1]`` of one column, and what else these hold."""
   kind, apply, size, row = source.kind, jax.jit(fitted.calibrator.apply), 0, 0
   unknown: set[str] = set()
   for outputs, others in source.rows:
@@ -98,7 +94,7 @@ def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: ar
                                 options.logits and kind == source.kind, options.percent)
     except FileError as error:
       raise FileError(f", of the rows from {row:,} on{error}") from error
-    if not row and not options.percent and not fitted.calibrator.records:
+    if not row and not options.percent and not fitted.calibrator.records:  # The first rows decide what outputs are.
       kind = "logits" if probs is None else "probs"
     size = size or len(logits)
     padded = np.concatenate([logits, np.zeros((size - len(logits), logits.shape[1]), np.float32)])  # One program.

@@ -225,10 +225,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluation.Predictions],
                 options: argparse.Namespace) -> None:
-  """Raises a UserError for sets that do not belong together, and says which are the same.
-
-  ``fit`` holds the predictions of --fit, of an ensemble those of each member.
-  """
+  """Raises a UserError for sets that do not belong together, or to those of ``--fit``, and says which are the same."""
   parts = {**fit, **sets}
   inputs.check_num_classes(parts)
   if options.ood and any(part.records for part in parts.values()):

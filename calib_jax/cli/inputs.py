@@ -27,10 +27,7 @@ COMPARED = 2**20  # Numbers of two sets that are compared at a time.
 
 
 def calibrator(text: str) -> calibrators.Calibrator:
-  """Returns the calibrator of a text such as ``temperature_scaling:objective=ece,num_bins=10``, or ``auto``.
-
-  An unknown name or option is a UserError.
-  """
+  """Returns the calibrator of a text such as ``temperature_scaling:objective=ece,num_bins=10``, or ``auto``."""
   name, _, settings = text.partition(":")
   if name == automatic.AUTO:
     if settings:

@@ -73,10 +73,7 @@ class Inputs(NamedTuple):
 
 
 def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs]) -> int:
-  """Reads everything, judges it, and then writes everything; returns the exit code of ``answered``, or 3.
-
-  The code is 3 if there is a condition ``fail_if``, and the cut does not hold.
-  """
+  """Reads, judges and then writes everything; returns the exit code of ``answered``, or 3 if ``fail_if`` is true."""
   options.started = time.monotonic()
   capacity.share_freed()
 
@@ -189,10 +186,7 @@ def _save(fitted: Fitted, used: str | None, out: pathlib.Path) -> None:
 
 
 def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> None:
-  """Writes the probabilities and labels of each set by each calibrator, ``probs/SET_CALIBRATOR.npz``.
-
-  Of several seeds they are those of the first.
-  """
+  """Writes the first seed's probabilities and labels of each set by each calibrator, ``probs/SET_CALIBRATOR.npz``."""
   (out / "probs").mkdir(exist_ok=True)
   for name in model.sets:
     for label in (label for label in model.fitted if label not in failed):

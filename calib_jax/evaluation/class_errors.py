@@ -35,10 +35,7 @@ class ClassSums(NamedTuple):
 
 
 class Summing:
-  """Sums the gaps of every bin of every class, of bins of equal width and of equal mass, some rows at a time.
-
-  Of examples with weights they are those of bins of equal width alone.
-  """
+  """Sums the gaps of the bins of every class some rows at a time; with weights there are no bins of equal mass."""
 
   def __init__(self, source: Calibrated, num_bins: int, num_redraws: int):
     """Reads the probabilities for the edges of the equal-mass bins, in which equal probabilities share a bin."""
@@ -149,11 +146,8 @@ def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
 
 
 def _selected(source: Calibrated, ranks: np.ndarray) -> np.ndarray | None:
-  """The probabilities of each class that have these ``ranks`` ``[E]`` in its order, ``[E, K]``.
-
-  One pass counts the leading bits of probabilities, which have their order, and a second one sorts those that share
-  them with a rank. None if these are too many, as where many are tied.
-  """
+  """The probabilities of these ``ranks`` ``[E]`` in the order of each class, ``[E, K]``; None if many are tied."""
+  # One pass counts the leading bits of probabilities, which have their order; a second one sorts those of the ranks.
   num_classes = source.part.logits.shape[1]
   shift = next(shift for shift in range(15, 32) if shift == 31 or num_classes << (31 - shift) <= LEADING)
   classes, number = np.arange(num_classes), 1 << (31 - shift)
@@ -188,10 +182,7 @@ def _subsamples(num_blocks: int, num_resamples: int) -> list[np.ndarray]:
 
 
 def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
-  """Resamples the blocks of a classwise error, of which ``sums`` are those of each seed.
-
-  The ``value`` is ``[1 + S]``, the mean over seeds and the error of each.
-  """
+  """Resamples the blocks of a classwise error; the ``value`` is ``[1 + S]``, the mean over seeds and that of each."""
   gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
   num_errors = len(sums) * sums[0].gaps.shape[1]
 

@@ -179,10 +179,7 @@ def computed_by(kind: type, weights: np.ndarray | None = None) -> dict[str, Colu
 
 
 def numbers_of(names: Iterable[str]) -> list[tuple[Column, str]]:
-  """Returns the column and the number, "" or one of ``BESIDE_ERRORS``, of names such as those of ``SHORT_TABLE``.
-
-  An unknown name is a UserError.
-  """
+  """Returns the column and the number, "" or one of ``BESIDE_ERRORS``, of names such as those of ``SHORT_TABLE``."""
   known = {f"{name}{'_' if number else ''}{number}": (column, number) for name, column in COLUMNS.items()
            for number in ("", *(BESIDE_ERRORS if column.bias else ()))}
   names = list(names)

@@ -215,10 +215,7 @@ def _pairs(rows: Mapping[Hashable, Values]) -> list[tuple[Hashable, Hashable]]:
 
 def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray | None, key: jax.Array,
            num_resamples: int) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
-  """Estimates means and numbers of risk–coverage curves, and the differences of every two rows.
-
-  All rows have the same resamples.
-  """
+  """Estimates means and numbers of risk–coverage curves, and their differences, by the same resamples of all rows."""
   pairs, weights = _pairs(rows), next(iter(rows.values())).weights
   means, curves = computed_by(Mean, weights), computed_by(RiskCoverage, weights)
   risks = tuple(sorted({column.compute.risk for column in curves.values() if column.compute.number == "coverage"}))

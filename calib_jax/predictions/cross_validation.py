@@ -14,10 +14,7 @@ from calib_jax.predictions.predictions import Predictions
 
 def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator], num_folds: int
                 ) -> dict[str, list[Calibrated]]:
-  """Returns predictions by label, with those before calibration, of calibrators that are fitted to the other folds.
-
-  Fewer groups than folds are a UserError.
-  """
+  """Returns predictions by label, with those before calibration, of calibrators that are fitted to the other folds."""
   try:
     fold = stratified_folds(part.labels, num_folds, part.groups)
   except ValueError as error:

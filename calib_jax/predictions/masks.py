@@ -76,11 +76,8 @@ def padded(values: np.ndarray, lengths: np.ndarray, name: str, say: Callable[[st
 
 
 def ignoring(labels: np.ndarray, low: int, high: int) -> str:
-  """Returns how to leave out rows, as a sentence, if all labels that are not from ``low`` to ``high`` are the same.
-
-  It is "" for the neighbors of the range, because labels may be numbered from 1.
-  """
-  outside = np.unique(labels[(labels < low) | (labels > high)])
+  """Returns how to leave out rows, as a sentence, if all labels that are not from ``low`` to ``high`` are the same."""
+  outside = np.unique(labels[(labels < low) | (labels > high)])  # Labels next to the range may be numbered from 1.
   if len(outside) != 1 or 0 <= outside[0] <= high + 1:
     return ""
   return (f" If {outside[0]} marks rows that are not scored, leave them out: --ignore_label={outside[0]} "

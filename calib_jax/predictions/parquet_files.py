@@ -67,10 +67,7 @@ def _num_values(file, wanted: Collection[str]) -> int:
 
 
 def _values(column, name: str, say: Callable[[str], None] | None) -> np.ndarray:
-  """Returns a column of pyarrow as an array, ``[N, K]`` if it holds lists of K numbers, and so on.
-
-  Where ``say`` is given, lists of numbers may be of several lengths.
-  """
+  """Returns a column as an array, ``[N, K]`` of lists of K numbers; with ``say`` they may be of several lengths."""
   import pyarrow
 
   types, shape, nulls, several = pyarrow.types, [len(column)], column.null_count, None

@@ -81,10 +81,7 @@ def _begins(path: str | os.PathLike[str], beginnings: Collection[bytes]) -> bool
 
 def _rows(arrays: dict[str, np.ndarray], say: Callable[[str], None], ignore_label: int | None,
           extra: Collection[str], groups: str, names: Collection[str] = ()) -> dict[str, np.ndarray]:
-  """Returns arrays whose leading axes are flattened, without the rows that are to be ignored.
-
-  Labels that are whole numbers become integers, unless they are ``names`` of classes.
-  """
+  """Returns arrays with flattened leading axes and no ignored rows; whole labels that are no ``names`` are integers."""
   name, label = outputs_and_labels(arrays)
   labels, shape = arrays[label], arrays[name].shape
   per_row = [key for key in (name, label, "features", *NAMES, *extra) if key in arrays]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import csv
-import io
 import itertools
 import json
 import math
@@ -227,10 +226,17 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
   an option that the row does not have: JSON lines and Parquet have lists ``probs`` without it, and the others 0. The
   file appears only once it is complete.
   """
-  partial = path.with_suffix(path.suffix + ".tmp")
+  partial, number = path.with_suffix(path.suffix + ".tmp"), 0
+
+  def counted():
+    nonlocal number
+    for probs, others in rows:
+      number += len(probs)
+      yield probs, others
+
   writers = {".jsonl": _write_json_lines, ".parquet": _write_parquet, ".pq": _write_parquet, ".npz": _write_npz}
   try:
-    number = writers.get(path.suffix.lower(), _write_csv)(partial, source, rows)
+    writers.get(path.suffix.lower(), _write_csv)(partial, source, counted())
     partial.replace(path)
   finally:
     partial.unlink(missing_ok=True)
@@ -258,38 +264,30 @@ def _lists(source: Source, probs: np.ndarray) -> list[list[float]]:
   return [row[:length] for row, length in zip(np.nan_to_num(probs).tolist(), lengths.tolist(), strict=True)]
 
 
-def _write_csv(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
-  number = 0
+def _write_csv(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
   with path.open("w", encoding="utf-8", newline="") as file:
-    writer = csv.writer(file, delimiter=SEPARATORS[pathlib.Path(path.stem).suffix.lower()])
+    writer, names = csv.writer(file, delimiter=SEPARATORS[pathlib.Path(path.stem).suffix.lower()]), None
     for probs, others in rows:
-      probs = np.nan_to_num(probs, copy=False)
-      if not number:
+      if names is None:
         names = list(others)
         writer.writerow([*names, *_columns(source, probs.shape[1])])
       writer.writerows([*(others[name][i] for name in names), *(f"{p:.8g}" for p in row)]
-                       for i, row in enumerate(probs))
-      number += len(probs)
-  return number
+                       for i, row in enumerate(np.nan_to_num(probs)))
 
 
-def _write_json_lines(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
-  number = 0
+def _write_json_lines(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
   with path.open("w", encoding="utf-8") as file:
     for probs, others in rows:
+      others = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in others.items()}
       for i, row in enumerate(_lists(source, probs)):
-        values = {name: x[i].item() if isinstance(x, np.ndarray) and x.ndim == 1 else
-                  x[i].tolist() if isinstance(x, np.ndarray) else x[i] for name, x in others.items()}
+        values = {name: x[i] for name, x in others.items()}
         file.write(json.dumps(values | {_key(source): row if len(row) > 1 or source.ragged else row[0]}) + "\n")
-      number += len(probs)
-  return number
 
 
-def _write_parquet(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
+def _write_parquet(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
   import pyarrow
   from pyarrow import parquet
 
-  number = 0
   with contextlib.ExitStack() as stack:
     writer = None
     for probs, others in rows:
@@ -299,38 +297,26 @@ def _write_parquet(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.n
       table = pyarrow.table({**others, **new})
       writer = writer or stack.enter_context(parquet.ParquetWriter(path, table.schema))
       writer.write_table(table)
-      number += len(probs)
-  return number
 
 
-def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> int:
-  """Writes the probabilities beside the archive first, because the header of an array says how many rows it has."""
-  number, shape, others_read = 0, (), {}
-  beside = path.with_suffix(".rows")
+def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
+  """Writes the probabilities beside the archive first, because they may not fit in memory."""
+  num_columns, by_row, beside = 0, {}, path.with_suffix(".rows")
   try:
     with beside.open("wb") as file:
       for probs, others in rows:
-        shape = probs.shape[1:]
+        num_columns = probs.shape[1]
         file.write(np.ascontiguousarray(np.nan_to_num(probs), np.float32).tobytes())
         for name, x in others.items():
-          others_read.setdefault(name, []).append(np.asarray(x))
-        number += len(probs)
-    arrays = {**source.whole, **{name: np.concatenate(parts) for name, parts in others_read.items()}}
-    if source.classes and shape != (1,) and not set(CLASSES) & arrays.keys():
+          by_row.setdefault(name, []).append(np.asarray(x))
+    arrays = {**source.whole, **{name: np.concatenate(parts) for name, parts in by_row.items()}}
+    if source.classes and num_columns > 1 and not set(CLASSES) & arrays.keys():
       arrays["classes"] = np.array(source.classes)
+    probs = np.memmap(beside, np.float32, "r")
+    arrays[_key(source)] = probs if num_columns == 1 else probs.reshape(-1, num_columns)
     with zipfile.ZipFile(path, "w") as archive:
-      for name, array in {**arrays, _key(source): None}.items():
+      for name, array in arrays.items():
         with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-          if array is not None:
-            np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-            continue
-          head = io.BytesIO()
-          np.lib.format.write_array_header_1_0(head, {
-            "descr": "<f4", "fortran_order": False, "shape": (number, *shape) if shape != (1,) else (number,)})
-          member.write(head.getvalue())
-          with beside.open("rb") as file:
-            while part := file.read(2**24):
-              member.write(part)
+          np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
   finally:
     beside.unlink(missing_ok=True)
-  return number

@@ -91,10 +91,7 @@ def _refuse(*args, **kwargs):
 
 
 def places(params: Mapping[str, Any], names: Sequence[str]) -> tuple[list[dict[str, Any]], np.ndarray]:
-  """Returns the params of all examples and of each subgroup, and which of them the subgroups ``names`` have.
-
-  Subgroups that were not fitted have those of all examples.
-  """
+  """Returns the params of all examples and of each subgroup, and which the ``names`` have: new ones those of all."""
   place = {name: i for i, name in enumerate(params["own"], 1)}
   return [params["pooled"], *params["own"].values()], np.array([place.get(name, 0) for name in names])
 

@@ -1,6 +1,7 @@
 """The command ``apply``: every kind of file in and out, some rows at a time, against softmax in NumPy."""
 
 import csv
+import functools
 import json
 import re
 
@@ -10,7 +11,7 @@ from scipy import special
 
 from calib_jax import calibrators
 from calib_jax.cli import apply, evaluate
-from calib_jax.predictions import streaming
+from calib_jax.predictions import automatic, streaming
 from calib_jax.predictions.loading import load
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -65,14 +66,18 @@ def _read(path):
     return arrays["id"].tolist(), arrays["probs"], None
 
 
+def _apply(calibrator, path, out, *options):
+  return apply.main([f"--calibrator={calibrator}", f"--predictions={path}", f"--out={out}", *options])
+
+
 @pytest.mark.parametrize(("before", "after", "rows"), [
   *((suffix, suffix, 4) for suffix in SUFFIXES), (".jsonl", ".csv", 4), (".csv", ".npz", 4), (".npz", ".jsonl", 4),
-  *((before, after, 10_000) for before, after in zip(SUFFIXES, SUFFIXES[1:] + SUFFIXES[:1], strict=True))])
+  (".tsv", ".parquet", 10_000), (".parquet", ".jsonl", 10_000)])
 def test_any_file_becomes_any_other_with_calibrated_probabilities(before, after, rows, temperature, tmp_path,
                                                                   monkeypatch, capsys):
   monkeypatch.setattr(streaming, "ROWS", rows)
   path, out = _written(tmp_path / f"new{before}"), tmp_path / f"fixed{after}"
-  assert apply.main([f"--calibrator={temperature}", f"--predictions={path}", f"--out={out}"]) == 0
+  assert _apply(temperature, path, out) == 0
   assert capsys.readouterr().out == f"{out} has the probabilities of 11 rows by temperature_scaling.\n"
   ids, probs, columns = _read(out)
   assert ids == IDS and probs.shape == (N, 3)
@@ -97,61 +102,61 @@ def test_probabilities_are_read_as_such(kind, options, temperature, tmp_path):
     wanted, columns = WANTED, [f"prob_{name}" for name in CLASSES]
   out = tmp_path / "fixed.csv"
   flags = [option for option in options if option.startswith("--")]
-  assert apply.main([f"--calibrator={temperature}", f"--predictions={path}", f"--out={out}", *flags]) == 0
+  assert _apply(temperature, path, out, *flags) == 0
   ids, actual, names = _read(out)
   assert ids == IDS and names == columns
   np.testing.assert_allclose(actual, wanted, rtol=1e-5)
 
 
-def test_what_evaluate_wrote_is_applied_to_the_labelled_file_that_it_read(tmp_path):
-  labels = (LOGITS + RNG.gumbel(size=LOGITS.shape)).argmax(1)
-  fitted = calibrators.vector_scaling().fitted(LOGITS, labels)
-  calibrators.save(tmp_path / "v.npz", fitted.params, fitted.calibrator)
-  np.savez(tmp_path / "val.npz", logits=LOGITS, labels=labels, id=np.array(IDS))
-  assert apply.main([f"--calibrator={tmp_path / 'v.npz'}", f"--predictions={tmp_path / 'val.npz'}",
-                     f"--out={tmp_path / 'out.npz'}"]) == 0
-  with np.load(tmp_path / "out.npz") as arrays:
-    np.testing.assert_allclose(arrays["probs"], np.exp(fitted(LOGITS)), rtol=1e-5)
-    np.testing.assert_array_equal(arrays["labels"], labels)
-
-
 def test_a_calibrator_of_all_rows_together_gets_them_at_once(tmp_path, monkeypatch):
   monkeypatch.setattr(streaming, "ROWS", 4)
-  fitted = calibrators.label_shift().fitted(LOGITS[:6], np.array([0, 0, 0, 0, 1, 2]))
-  assert np.abs(fitted(LOGITS)[:4] - fitted(LOGITS[:4])).max() > 0.1
-  calibrators.save(tmp_path / "s.npz", fitted.params, fitted.calibrator)
-  for suffix in (".csv", ".jsonl", ".parquet", ".npz"):
-    out = tmp_path / "fixed.npz"
-    assert apply.main([f"--calibrator={tmp_path / 's.npz'}", f"--predictions={_written(tmp_path / f'new{suffix}')}",
-                       f"--out={out}"]) == 0
-    np.testing.assert_allclose(_read(out)[1], np.exp(fitted(LOGITS)), rtol=1e-3)  # Iterations, compiled or not.
+  for suffix in SUFFIXES:
+    with streaming.opened(_written(tmp_path / f"new{suffix}"), print, at_once=True) as source:
+      assert [len(rows.outputs) for rows in source.rows] == [N]
+  calibrator = calibrators.label_shift()
+  params = {"base": {"scale": np.ones(3, np.float32), "bias": np.zeros(3, np.float32)},
+            "prior": np.array([4, 1, 1], np.float32) / 6}
+  wanted, first = (np.exp(calibrator.apply(params, x)) for x in (LOGITS, LOGITS[:4]))
+  assert np.abs(wanted[:4] - first).max() > 0.1
+  calibrators.save(tmp_path / "s.npz", params, calibrator)
+  assert _apply(tmp_path / "s.npz", tmp_path / "new.csv", tmp_path / "o.npz") == 0
+  np.testing.assert_allclose(_read(tmp_path / "o.npz")[1], wanted, rtol=1e-3)  # Iterations, compiled or not.
 
 
-def test_evaluate_saves_the_probabilities_that_apply_gives(tmp_path):
-  labels = (LOGITS + RNG.gumbel(size=LOGITS.shape)).argmax(1)
-  for name in ("val", "test"):
-    np.savez(tmp_path / f"{name}.npz", logits=LOGITS if name == "val" else 2 * LOGITS, labels=labels)
+def test_evaluate_writes_the_recommended_calibrator_and_the_probabilities_that_apply_gives(no_figures, tmp_path):
+  rng = np.random.default_rng(0)
+  logits = (2 * rng.normal(size=(1000, 3))).astype(np.float32)
+  labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+  for name in ("val", "test"):  # Overconfident by the factor 4; what fits nothing stands first.
+    np.savez(tmp_path / f"{name}.npz", logits=4 * logits, labels=labels, id=np.arange(1000))
   assert evaluate.main([f"--fit={tmp_path / 'val.npz'}", f"--test={tmp_path / 'test.npz'}", "--save_probs",
-                        "--calibrators=temperature_scaling", "--num_resamples=20", f"--out={tmp_path / 'out'}"]) == 0
-  path, = (tmp_path / "out/probs").iterdir()
-  assert path.name == "test_temperature_scaling.npz"
-  assert apply.main([f"--calibrator={tmp_path / 'out/calibrator.npz'}", f"--predictions={tmp_path / 'test.npz'}",
-                     f"--out={tmp_path / 'new.npz'}"]) == 0
-  with np.load(path) as saved, np.load(tmp_path / "new.npz") as new:
+                        "--calibrators", "identity", "temperature_scaling", "--num_resamples=20",
+                        f"--out={tmp_path / 'out'}"]) == 0
+  assert calibrators.load(tmp_path / "out/calibrator.npz").calibrator.name == "temperature_scaling"
+  assert _apply(tmp_path / "out/calibrator.npz", tmp_path / "test.npz", tmp_path / "new.npz") == 0
+  with np.load(tmp_path / "out/probs/test_temperature_scaling.npz") as saved, np.load(tmp_path / "new.npz") as new:
     np.testing.assert_allclose(saved["probs"], new["probs"], rtol=1e-6)
+    for name, expected in (("labels", labels), ("id", np.arange(1000))):
+      np.testing.assert_array_equal(new[name], expected)
     np.testing.assert_array_equal(saved["labels"], labels)
 
 
-def test_probabilities_of_exactly_0_have_a_floor_that_the_stored_calibrators_keep(tmp_path, capsys):
+def test_probabilities_of_exactly_0_have_a_floor_that_the_stored_calibrators_keep(no_figures, tmp_path, capsys,
+                                                                                  monkeypatch):
+  monkeypatch.setattr(automatic.calibrators, "select", functools.partial(
+    calibrators.select, candidates=["identity", "temperature_scaling"]))
   rng = np.random.default_rng(0)
   for name in ("val", "test"):  # The votes of 20 trees.
-    true = rng.dirichlet(np.full(3, 0.5), 600)
+    true = rng.dirichlet(np.full(3, 0.5), 1000)
     np.savez(tmp_path / f"{name}.npz", probs=np.stack([rng.multinomial(20, p) for p in true]) / 20,
              labels=[rng.choice(3, p=p) for p in true])
   assert evaluate.main([f"--fit={tmp_path / 'val.npz'}", f"--test={tmp_path / 'test.npz'}", "--num_resamples=20",
                         "--calibrators", "temperature_scaling", "auto", f"--out={tmp_path / 'out'}",
                         "--save_probs"]) == 0
   assert "of the probabilities are exactly 0: to calibrators they count as half" in capsys.readouterr().err
+  (selection,) = json.loads((tmp_path / "out/results.json").read_text())["selection"]["test"]
+  assert list(selection["scores"]) == ["identity", "temperature_scaling"]
+  assert calibrators.load(tmp_path / "out/calibrators/auto.npz").calibrator.options["base"].name == selection["chosen"]
   row = load(tmp_path / "test.npz").logits
   for label in ("temperature_scaling", "auto"):
     fitted = calibrators.load(tmp_path / f"out/calibrators/{label}.npz")
@@ -161,63 +166,46 @@ def test_probabilities_of_exactly_0_have_a_floor_that_the_stored_calibrators_kee
     np.testing.assert_allclose(np.exp(fitted(row)), saved, atol=1e-6)
 
 
-def test_the_calibrator_that_is_applied_by_default_is_the_recommended_one(tmp_path):
-  rng = np.random.default_rng(0)
-  logits = (2 * rng.normal(size=(2000, 3))).astype(np.float32)
-  labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
-  for name in ("val", "test"):  # Overconfident by the factor 4; what fits nothing stands first.
-    np.savez(tmp_path / f"{name}.npz", logits=4 * logits, labels=labels)
-  assert evaluate.main([f"--fit={tmp_path / 'val.npz'}", f"--test={tmp_path / 'test.npz'}", "--num_resamples=20",
-                        "--calibrators", "identity", "temperature_scaling", f"--out={tmp_path / 'out'}"]) == 0
-  assert calibrators.load(tmp_path / "out/calibrator.npz").calibrator.name == "temperature_scaling"
-
-
-@pytest.mark.parametrize(("text", "out", "reason"), [
-  ("id,logit_a,logit_b\nx,1,2\ny,nan,1\n", "o.csv", "of the rows from 0 on: 1 of the 2 rows of its logit hold NaN"),
-  ("id,logit_a,logit_b\nx,1,2\ny,1\n", "o.csv", r"new.csv cannot be read as CSV \(after 0 rows: line 3 has 2 fields"),
-  ("id,name\nx,1\n", "o.csv", "must have a header with a column label"),
-  ("id,logit_a,logit_b\n", "o.csv", "it has no rows"),
-  ("id,logit_a,logit_b\nx,1,2\n", "o.txt", "--out .*o.txt: its ending must be one of .csv, .tsv"),
-  ("id,logit_a,logit_b\nx,1,2\n", "new.csv", "is the file of the predictions, which it would replace"),
+@pytest.mark.parametrize(("name", "text", "out", "reason"), [
+  ("new.csv", "id,logit_a,logit_b\n" + 5 * "x,1,2\n" + "y,nan,1\n", "o.csv",
+   "of the rows from 4 on: 1 of the 2 rows of its logits hold NaN"),
+  ("new.csv", "id,logit_a,logit_b\nx,1,2\ny,1\n", "o.csv",
+   r"new.csv cannot be read as CSV \(after 0 rows: line 3 has 2 fields"),
+  ("new.csv", "id,name\nx,1\n", "o.csv", "must have a header with a column label"),
+  ("new.csv", "id,logit_a,logit_b\n", "o.csv", "it has no rows"),
+  ("new.csv", "id,logit_a,logit_b\nx,1,2\n", "o.txt", "--out .*o.txt: its ending must be one of .csv, .tsv"),
+  ("new.csv", "id,logit_a,logit_b\nx,1,2\n", "new.csv", "is the file of the predictions, which it would replace"),
+  ("new.jsonl", '{"logits": [[1, 2], [3, 4]]}\n', "o.csv", "its lines 1 to 1 must each have logits, numbers or lists"),
 ])
-def test_a_mistake_is_one_sentence_and_leaves_no_file(text, out, reason, temperature, tmp_path, capsys):
-  (tmp_path / "new.csv").write_text(text)
+def test_a_mistake_is_one_sentence_and_leaves_no_file(name, text, out, reason, temperature, tmp_path, capsys,
+                                                       monkeypatch):
+  monkeypatch.setattr(streaming, "ROWS", 4)
+  (tmp_path / name).write_text(text)
   before = sorted(tmp_path.iterdir())
-  assert apply.main([f"--calibrator={temperature}", f"--predictions={tmp_path / 'new.csv'}",
-                     f"--out={tmp_path / out}"]) == 2
+  assert _apply(temperature, tmp_path / name, tmp_path / out) == 2
   message = capsys.readouterr().err.splitlines()[-1]
   assert message.startswith("error: ") and re.search(reason, message), message
   assert sorted(tmp_path.iterdir()) == before
 
 
-def test_an_error_names_the_rows_where_it_is(temperature, tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr(streaming, "ROWS", 4)
-  logits = LOGITS.copy()
-  logits[9, 1] = np.nan
-  path = _written(tmp_path / "new.npz", logits)
-  assert apply.main([f"--calibrator={temperature}", f"--predictions={path}", f"--out={tmp_path / 'o.csv'}"]) == 2
-  assert "new.npz, of the rows from 8 on: 1 of the 3 rows" in capsys.readouterr().err
-
-
-def test_a_fit_that_failed_is_refused_with_its_first_row(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr(streaming, "ROWS", 4)
-  calibrators.save(tmp_path / "t.npz", {"temperature": np.float32(np.nan)}, calibrators.temperature_scaling())
-  assert apply.main([f"--calibrator={tmp_path / 't.npz'}", f"--predictions={_written(tmp_path / 'new.csv')}",
-                     f"--out={tmp_path / 'o.csv'}"]) == 2
-  assert "t.npz gives no probabilities for row 0, counted from 0: its fit failed." in capsys.readouterr().err
-  assert not (tmp_path / "o.csv").exists()
+@pytest.mark.parametrize(("params", "calibrator", "reason"), [
+  ({"temperature": np.nan}, [calibrators.temperature_scaling()], "gives no probabilities for row 0, counted from 0"),
+  ({"scale": np.ones(2), "bias": np.ones(2)}, [calibrators.vector_scaling()], "cannot be applied to 3 classes"),
+  ({"temperature": 1.0}, [], "holds params without the name of their calibrator")])
+def test_a_calibrator_that_cannot_be_applied_is_refused(params, calibrator, reason, tmp_path, capsys):
+  calibrators.save(tmp_path / "c.npz", {name: np.float32(x) for name, x in params.items()}, *calibrator)
+  assert _apply(tmp_path / "c.npz", _written(tmp_path / "new.csv"), tmp_path / "o.csv") == 2
+  assert f"c.npz {reason}" in capsys.readouterr().err and not (tmp_path / "o.csv").exists()
 
 
 def test_weights_come_along_as_other_columns_do(temperature, tmp_path, capsys):
   (tmp_path / "new.csv").write_text("weight,logit_a,logit_b\n0.5,1,2\n")
-  assert apply.main([f"--calibrator={temperature}", f"--predictions={tmp_path / 'new.csv'}",
-                     f"--out={tmp_path / 'o.csv'}"]) == 0
+  assert _apply(temperature, tmp_path / "new.csv", tmp_path / "o.csv") == 0
   output = capsys.readouterr()
   assert (tmp_path / "o.csv").read_text().splitlines()[1].startswith("0.5,0.40") and not output.err
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-@pytest.mark.parametrize("rows", [4, 10_000])
+@pytest.mark.parametrize(("suffix", "rows"), [(".jsonl", 4), (".parquet", 4), (".parquet", 10_000)])
 def test_rows_with_fewer_options_have_as_many_probabilities_as_options(suffix, rows, temperature, tmp_path, monkeypatch,
                                                                        capsys):
   monkeypatch.setattr(streaming, "ROWS", rows)
@@ -231,7 +219,7 @@ def test_rows_with_fewer_options_have_as_many_probabilities_as_options(suffix, r
   for after in (".jsonl", ".parquet", ".csv", ".npz"):
     out = tmp_path / f"fixed{after}"
     path = tmp_path / f"new{suffix}"
-    assert apply.main([f"--calibrator={temperature}", f"--predictions={path}", f"--out={out}"]) == 0
+    assert _apply(temperature, path, out) == 0
     assert "the lists of its logits have 1 to 3 numbers" in capsys.readouterr().err
     if after == ".jsonl":
       probs = [json.loads(line)["probs"] for line in out.read_text().splitlines()]
@@ -244,21 +232,3 @@ def test_rows_with_fewer_options_have_as_many_probabilities_as_options(suffix, r
     assert [len(x) for x in probs] == [len(x) for x in wanted]
     for actual, expected in zip(probs, wanted, strict=True):
       np.testing.assert_allclose(actual, expected, rtol=1e-6)
-
-
-def test_lists_of_lists_are_refused(temperature, tmp_path, capsys):
-  (tmp_path / "new.jsonl").write_text('{"logits": [[1, 2], [3, 4]]}\n')
-  assert apply.main([f"--calibrator={temperature}", f"--predictions={tmp_path / 'new.jsonl'}",
-                     f"--out={tmp_path / 'o.csv'}"]) == 2
-  assert "its lines 1 to 1 must each have logits, numbers or lists of numbers" in capsys.readouterr().err
-
-
-def test_a_calibrator_of_other_classes_is_refused(tmp_path, capsys):
-  fitted = calibrators.vector_scaling().fitted(LOGITS[:, :2], LOGITS[:, :2].argmax(1))
-  calibrators.save(tmp_path / "v.npz", fitted.params, fitted.calibrator)
-  path = _written(tmp_path / "new.csv")
-  assert apply.main([f"--calibrator={tmp_path / 'v.npz'}", f"--predictions={path}", f"--out={tmp_path / 'o.csv'}"]) == 2
-  assert "v.npz cannot be applied to 3 classes" in capsys.readouterr().err
-  calibrators.save(tmp_path / "p.npz", fitted.params)
-  assert apply.main([f"--calibrator={tmp_path / 'p.npz'}", f"--predictions={path}", f"--out={tmp_path / 'o.csv'}"]) == 2
-  assert "holds params without the name of their calibrator" in capsys.readouterr().err

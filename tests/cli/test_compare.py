@@ -1,20 +1,17 @@
 """Runs and files side by side, head and tail classes, severities, and the calibrator that selects itself."""
 
-import dataclasses
-import functools
 import json
-import re
 
 import jax
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation, metrics
+from calib_jax import evaluation, metrics
 from calib_jax.cli import compare, inputs
 from calib_jax.cli import evaluate as command
 from calib_jax.config.load import FORMAT
 from calib_jax.evaluation.sections import class_groups
-from calib_jax.predictions import automatic, fitting
+from calib_jax.predictions import fitting
 from calib_jax.predictions.predictions import Predictions, differing
 from calib_jax.run import manifest
 
@@ -176,66 +173,30 @@ def test_runs_whose_configs_name_own_code_are_compared_without_importing_it(fold
   config = json.dumps({"format": FORMAT, "loss": {"primary": own}, "evaluation": {"calibrators": {"mine": own}}})
   (tmp_path / "own" / "config.json").write_text(config)
   manifest.write(tmp_path / "own", manifest.Manifest(config, manifest.digests(tmp_path / "own")))
-  assert compare.main([str(tmp_path / "own"), str(folder / "plain"), *OPTIONS]) == 0
-  files = [f"{folder}/plain/predictions/{name}_seed0.npz" for name in ("validation", "test")]
-  assert command.main(["--fit", files[0], "--test", files[1], "--compare", str(tmp_path / "own"), *OPTIONS]) == 0
+  assert compare.main([str(tmp_path / "own"), str(folder / "plain"), "--json=-", *OPTIONS]) == 0
   captured = capsys.readouterr()
   assert "warning" not in captured.err and "error" not in captured.err  # There may be progress.
-  assert "own" in re.findall(r"^\| (\w+)", captured.out, re.MULTILINE)
+  assert list(json.loads(captured.out)["results"]["test"]) == ["own", "plain"]
 
 
-@pytest.mark.slow
-def test_groups_are_those_of_the_metric(compared):
-  content = json.loads((compared / "results.json").read_text())
-  by_group = content["class_groups"]["test"]["sharp, uncalibrated"]
-  scores = [metrics.class_group_scores(np.float32(_probs(logits)), labels, np.array([100, 10, 1]))
-            for logits, labels in (_arrays(seed, 3, 1) for seed in SEEDS)]
-  for g, group in enumerate(class_groups.GROUPS):
-    for name in ("accuracy", "nll"):
-      cell = by_group[group][name]
-      np.testing.assert_allclose(cell["estimate"], np.mean([getattr(s, name)[g] for s in scores]), rtol=1e-4)
-      assert cell["low"] <= cell["estimate"] <= cell["high"]
-    # The estimate is less the bias of the sample.
-    assert 0 <= by_group[group]["ece"]["estimate"] <= np.mean([s.expected_calibration_error[g] for s in scores])
-  assert not class_groups.is_long_tailed(np.array([100, 40, 30])) and not class_groups.is_long_tailed(None)
+def _groups(labels):
+  """The scores of the groups of one model whose examples have these labels, and the values of the examples."""
+  values = evaluation.per_example([evaluation.Predictions(_arrays(0, 1)[0], labels.astype(np.int32))], num_redraws=2)
+  return class_groups.class_groups({"a": values}, np.array([100, 10, 1]), num_resamples=50)["a"], values
 
 
-def test_a_group_has_the_error_of_its_members():
-  logits, labels = _arrays(0, 1)
-  part = evaluation.Predictions(logits, labels)
-  values = evaluation.per_example([part], num_redraws=2)
-  gone = dataclasses.replace(values, labels=np.where(values.labels == 2, 0, values.labels))
-  by_group = class_groups.class_groups({"a": gone}, np.array([100, 10, 1]), num_resamples=50)["a"]
+def test_groups_have_the_scores_of_their_members():
+  labels = _arrays(0, 1)[1]
+  by_group, values = _groups(np.where(labels == 2, 0, labels))
   assert list(by_group) == ["head", "medium"]
-  head = gone.labels[:, 0] == 0
-  expected = metrics.bootstrap(metrics.calibration_error, values.confidence[head, 0], values.correct[head, 0],
-                               key=jax.random.key(0), method="bias_corrected")
+  for rows, group in ((labels == 1, "medium"), (labels != 1, "head")):
+    for name, expected in (("accuracy", values.correct[rows].mean()), ("nll", values.nll[rows].mean())):
+      assert by_group[group][name].estimate == pytest.approx(expected, rel=1e-4)
+      assert by_group[group][name].low <= expected <= by_group[group][name].high
+  expected = metrics.bootstrap(metrics.calibration_error, values.confidence[rows, 0], values.correct[rows, 0],
+                               key=jax.random.key(0), num_resamples=50, method="bias_corrected")
   np.testing.assert_allclose(by_group["head"]["ece"].estimate, expected[0], atol=0.02)
-
-
-def test_the_interval_of_a_group_of_one_is_of_the_resamples_that_have_it():
-  logits, labels = _arrays(0, 1)
-  labels = np.where(np.arange(len(labels)) == 0, 2, labels % 2)
-  values = evaluation.per_example([evaluation.Predictions(logits, labels)], num_redraws=2)
-  (by_group,) = class_groups.class_groups({"a": values}, np.array([100, 10, 1]), num_resamples=100).values()
+  assert not class_groups.is_long_tailed(np.array([100, 40, 30])) and not class_groups.is_long_tailed(None)
+  # The interval of a group of one example is of the resamples that have it.
+  by_group, values = _groups(np.where(np.arange(N) == 0, 2, labels % 2))
   np.testing.assert_allclose([by_group["tail"]["nll"].low, by_group["tail"]["nll"].high], values.nll[0, 0], rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_auto_is_what_the_selection_chooses(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(automatic.calibrators, "select", functools.partial(
-    calibrators.select, candidates=["identity", "temperature_scaling"]))
-  for number, name in enumerate(("val", "test")):
-    logits, labels = _arrays(0, 3, number)
-    np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
-  assert command.main([f"--fit={tmp_path}/val.npz", f"--test={tmp_path}/test.npz", "--calibrators", "auto",
-                       f"--out={tmp_path}/out", "--num_resamples=20"]) == 0
-  expected = calibrators.select(*_arrays(0, 3, 0))
-  (selection,) = json.loads((tmp_path / "out/results.json").read_text())["selection"]["test"]
-  assert selection["chosen"] == expected.name == "temperature_scaling"
-  assert selection["scores"]["identity"]["excess"] == pytest.approx(expected.scores[0].excess, rel=1e-5)
-  assert "auto chose temperature_scaling." in capsys.readouterr().out
-  assert "What auto chose" in (tmp_path / "out/report.html").read_text()
-  fitted = calibrators.load(tmp_path / "out/calibrator.npz")
-  assert fitted.calibrator.name == "temperature_scaling"
-  np.testing.assert_allclose(fitted.params["temperature"], expected.params["temperature"], rtol=1e-6)

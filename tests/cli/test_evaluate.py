@@ -126,13 +126,13 @@ def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class
 def test_of_many_labels_the_worst_are_shown_and_their_number_is_said(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr("calib_jax.reports.figures", lambda *_, **__: {})
   rng, number = np.random.default_rng(0), 23
-  odds = 2 * rng.normal(size=(4 * N, number))
+  odds = 2 * rng.normal(size=(N, number))
   labels = (rng.uniform(size=odds.shape) < 1 / (1 + np.exp(-odds))).astype(np.int32)
   factor = np.where(np.arange(number) % 7 == 3, 1.0, 3.0)  # Three labels are calibrated, and the others are not.
-  factor[20] = 9.0
+  factor[20] = 20.0
   classes = np.array([f"c{k}" for k in range(number)])
   np.savez(tmp_path / "x.npz", logits=(factor * odds).astype(np.float32), labels=labels, classes=classes)
-  assert command.main(["--test", str(tmp_path / "x.npz"), "--task=multilabel", "--num_resamples=20",
+  assert command.main(["--test", str(tmp_path / "x.npz"), "--task=multilabel", "--num_resamples=2",
                        f"--out={tmp_path / 'out'}"]) == 0
   content = json.loads((tmp_path / "out/results.json").read_text())
   pooled, first, *rest = content["results"]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation
+from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation.columns import COLUMNS, SCORES, Column, Mean
 from tests.evaluation.data import predictions
 
@@ -49,6 +49,15 @@ def test_another_order_of_the_list_is_another_order_of_columns_and_no_other_numb
   assert head_of_reordered != head and sorted(head_of_reordered) == sorted(head)
   for cells, cells_of_reordered in zip(rows, rows_of_reordered, strict=True):
     assert dict(zip(head_of_reordered, cells_of_reordered, strict=True)) == dict(zip(head, cells, strict=True))
+
+
+def test_slow_errors_have_a_twentieth_of_the_resamples_and_all_have_biases_of_their_own(judged):
+  estimates = judged[0].first[1].rows["mine", "TS"].estimates
+  for name, number in (("ece", 200), ("ks", 200), ("sweep", 10), ("smooth", 10)):
+    count = estimates[name].p_value * (1 + number)
+    assert count == pytest.approx(round(count), abs=1e-6), name
+  for name in ("ks", "sweep", "smooth"):
+    assert COLUMNS[name].bias == metrics.bias_model(getattr(metrics, f"{name}_calibration_error"))
 
 
 def test_a_new_column_is_one_entry_in_the_place_that_it_has_in_the_list(judged, columns):

@@ -5,6 +5,7 @@ import pytest
 
 from calib_jax import evaluation
 from calib_jax.evaluation.sections.options import of_values
+from tests.evaluation.data import K, N, predictions
 
 
 def _values(correct, num_options, groups=None):
@@ -47,12 +48,12 @@ def test_intervals_hold_the_true_share(n, skill, group_size):
 
 
 def test_the_section_is_there_only_where_some_rows_have_fewer_options():
-  rng = np.random.default_rng(1)
-  logits, labels = rng.normal(size=(120, 4)).astype(np.float32), rng.integers(0, 2, 120).astype(np.int32)
-  masked = np.where(np.arange(4) < 2 + np.arange(120)[:, None] % 3, logits, -1e9).astype(np.float32)
-  for outputs, there in ((logits, False), (masked, True)):
-    results = evaluation.judge({"a": evaluation.Model({"a": [evaluation.Predictions(outputs, labels)]}, {})},
+  part = predictions(1)
+  labels, number = part.labels % 2, 2 + np.arange(N) % 2
+  masked = np.where(np.arange(K) < number[:, None], part.logits, -1e9).astype(np.float32)
+  for logits, is_there in ((part.logits, False), (masked, True)):
+    results = evaluation.judge({"a": evaluation.Model({"a": [evaluation.Predictions(logits, labels)]}, {})},
                                num_resamples=20)
     text = evaluation.to_json(results)
-    assert ("above_guessing" in text) == there == any("Rows have 2 to 4 options, 3.0 on average." in x
-                                                      for x in results.verdict.reasons)
+    assert ("above_guessing" in text) == is_there == any("Rows have 2 to 3 options, 2.5 on average." in x
+                                                         for x in results.verdict.reasons)

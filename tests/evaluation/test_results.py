@@ -40,20 +40,6 @@ def results():
   return evaluation.judge({"mine": model}, num_resamples=40)
 
 
-def test_the_areas_and_coverages_are_those_of_sorting(results):
-  row = results.sets["test"].rows["mine", "none"]
-  values, estimates = row.values, row.estimates
-  confidence, wrong = values.confidence[:, 0].astype(np.float64), ~values.correct[:, 0]
-  risk = np.cumsum(wrong[np.argsort(-confidence, kind="stable")]) / np.arange(1, N + 1)
-  best = np.cumsum(np.sort(wrong)) / np.arange(1, N + 1)
-  np.testing.assert_allclose(estimates["aurc"].value, risk.mean(), rtol=1e-4)
-  np.testing.assert_allclose(estimates["excess_aurc"].value, (risk - best).mean(), rtol=1e-4)
-  for percent in (1, 5):
-    low_risk = np.flatnonzero(risk <= percent / 100)
-    coverage = (low_risk[-1] + 1) / N if len(low_risk) else 0
-    np.testing.assert_allclose(estimates[f"coverage_at_{percent}"].value, coverage, rtol=1e-5)
-
-
 @pytest.mark.parametrize("is_broken", [lambda logits: logits[:, :1] > 2, lambda logits: logits[:, :1] < -90])
 def test_a_calibrator_whose_predictions_are_not_numbers_is_left_out(results, is_broken):
   # NaN for some test examples, and for one of those out of distribution alone.
@@ -91,11 +77,14 @@ def test_no_interval_leaves_the_range_of_its_quantity():
   assert "points (-100 to 100)" in judged.verdict.lines[1], judged.verdict.lines
 
 
+def _probs(part):
+  exp = np.exp(part.logits.astype(np.float64))
+  return exp / exp.sum(1, keepdims=True)
+
+
 def test_detection_is_the_share_of_pairs_in_order(results):
-  inside = results.sets["test"].rows["mine", "none"].values.confidence[:, 0]
-  outside = predictions(0.2).logits.astype(np.float64)
-  top = (np.exp(outside) / np.exp(outside).sum(1, keepdims=True)).max(1)
-  pairs = (inside[:, None] > top).mean() + (inside[:, None] == top).mean() / 2
+  inside, outside = (_probs(predictions(scale)).max(1) for scale in (3, 0.2))
+  pairs = (inside[:, None] > outside).mean() + (inside[:, None] == outside).mean() / 2
   measured = results.sections["detection"]["far"]["mine"]["none"]["msp"]
   for key in ("auroc", "auroc_outside"):
     np.testing.assert_allclose(measured[key].estimate, pairs, atol=2e-5)
@@ -174,15 +163,6 @@ def test_an_error_as_computed_is_bold_only_where_it_is_the_lowest():
   assert [cells[-2:] for cells in formats.bold(results, formats.to_rows(results)[0])] == [[False, True], [False, False]]
 
 
-def test_only_temperature_scaling_is_called_a_temperature(results):
-  """Meta-Cal, ensembles and others also have a param ``temperature``."""
-  _, params = results.fitted["mine"]["TS"]
-  for calibrator in (calibrators.ensemble_temperature_scaling(), calibrators.structured_matrix_scaling(),
-                     calibrators.identity()):
-    actual = verdict(dataclasses.replace(results, fitted={"mine": {"TS": (calibrator, params)}}))
-    assert actual.first_line.startswith("Use TS: log loss")
-
-
 def test_what_auto_chose_is_said_by_the_verdict_the_note_and_the_terminal(capsys):
   fit, test = predictions(3, rng=np.random.default_rng(1)), predictions(3)
   names = ["temperature_scaling", "ensemble_temperature_scaling"]
@@ -218,7 +198,7 @@ def test_the_note_says_what_rows_cost_that_are_not_of_one_pass_through_one_netwo
   assert "n times as long to train and to predict" in sentences[0]
 
 
-def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
+def test_errors_by_the_conventions_of_tools(results):
   actual = results.sections["conventions"]["test"]
   assert actual.keys() == metrics.CONVENTIONS.keys()
   for label, name in (("none", "uncalibrated"), ("TS", "TS")):
@@ -227,9 +207,6 @@ def test_errors_by_the_conventions_of_tools_and_which_row_is_lowest(results):
     for convention, bins in (("guo", np.ceil(confidence * 15)), ("netcal", np.ceil(confidence * 10))):
       expected = sum(abs((confidence - correct)[bins == j].sum()) for j in np.unique(bins)) / N
       np.testing.assert_allclose(actual[convention][name], expected, rtol=1e-4)
-    groups = np.array_split(np.argsort(confidence, kind="stable"), 15)
-    expected = sum(len(g) / N * (confidence[g] - correct[g]).mean() ** 2 for g in groups) ** 0.5
-    np.testing.assert_allclose(actual["soft_calibration"][name], expected, rtol=1e-4)
 
 
 def test_conventions_are_spoken_of_where_they_disagree_about_a_difference_that_is_real(results):
@@ -290,12 +267,8 @@ def test_a_compared_model_has_the_groups_of_the_same_examples():
   part = predictions(1)
   grouped = part._replace(groups=np.arange(N, dtype=np.int32) // 20)
   models = {name: evaluation.Model({"test": [x]}, {}) for name, x in (("mine", grouped), ("other", part))}
-  first, second = (row.estimates for _, _, _, row in evaluation.judge(models, num_resamples=20).rows)
-  assert first == second
-
-
-def test_latex_prints_the_smallest_p_value():
-  assert formats.booktabs([["p"], [formats.p_text(1 / 201, "ece", 200)]], 0).count(r"$\leq$ 0.005") == 1
+  first, second = evaluation.judge(models, num_resamples=2).rows
+  assert first[-1].estimates == second[-1].estimates
 
 
 def test_equal_seeds_have_no_effect_size():
@@ -304,44 +277,31 @@ def test_equal_seeds_have_no_effect_size():
   assert effect_size([0.1, 0.2], [0.3, 0.4]) == pytest.approx(-2.828, abs=0.01)
 
 
-def test_one_bin_is_enough():
-  rng = np.random.default_rng(0)
-  part = evaluation.Predictions(rng.normal(size=(30, 3)).astype(np.float32), rng.integers(0, 3, 30).astype(np.int32))
-  probs = np.exp(part.logits) / np.exp(part.logits).sum(1, keepdims=True)
-  sums = evaluation.per_example([part], num_bins=1).class_sums
-  expected = np.abs(probs.mean(0) - np.bincount(part.labels, minlength=3) / 30).mean()
-  for (actual,) in sums.values():
-    np.testing.assert_allclose(class_errors.resampled([actual], 20).value, expected, rtol=1e-5)
-
-
-def test_class_sums_do_not_depend_on_how_many_rows_are_read_at_a_time(monkeypatch):
-  part, actual = predictions(2), []
+@pytest.mark.parametrize("num_bins", [1, 15])
+def test_class_sums_are_those_of_all_rows_however_many_are_read_at_a_time(num_bins, monkeypatch):
+  part, sums = predictions(2), []
   for chunk in (K * N, K * 64, K * 7):
     monkeypatch.setattr("calib_jax.predictions.calibrated.CHUNK", chunk)
-    actual.append(evaluation.per_example([part]).class_sums)
-  for name, (sums,) in actual[0].items():
-    for (other,) in (sizes[name] for sizes in actual[1:]):
-      np.testing.assert_allclose(other.gaps, sums.gaps, rtol=1e-5, atol=1e-9)
-      np.testing.assert_allclose(other.redrawn, sums.redrawn, rtol=1e-5)
+    sums.append(evaluation.per_example([part], num_bins=num_bins).class_sums)
+  for name, (first,) in sums[0].items():
+    for (chunked,) in (x[name] for x in sums[1:]):
+      np.testing.assert_allclose(chunked.gaps, first.gaps, rtol=1e-5, atol=1e-9)
+      np.testing.assert_allclose(chunked.redrawn, first.redrawn, rtol=1e-5)
+    if num_bins == 1:
+      expected = np.abs(_probs(part).mean(0) - np.bincount(part.labels) / N).mean()
+      np.testing.assert_allclose(class_errors.resampled([first], 20).value, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("is_own", (False, True))
-def test_calibrators_that_need_all_rows_together_get_them(monkeypatch, is_own):
-  """In the order of the labels, a part of the rows has other class frequencies than all."""
+def test_calibrators_that_need_all_rows_together_get_them(monkeypatch):
   monkeypatch.setattr("calib_jax.predictions.calibrated.CHUNK", K * 50)
-  part, calibrator = predictions(1), calibrators.label_shift("identity")
-  if is_own:
-    calibrator = calibrators.Calibrator(calibrator.fit, calibrator.apply, together=True)
-  order = np.argsort(part.labels, kind="stable")
-  part = part._replace(logits=part.logits[order], labels=part.labels[order])
-  fitted = evaluation.fit([part], {"LS": calibrator})
-  log_probs = np.asarray(calibrator.apply(fitted["LS"][1][0], part.logits))
-  values = evaluation.per_example(evaluation.calibrated(fitted, "LS", [part]))
-  np.testing.assert_allclose(values.confidence[:, 0], np.exp(log_probs).max(1), rtol=1e-5)
-  np.testing.assert_allclose(values.nll[:, 0], -log_probs[np.arange(N), part.labels], rtol=1e-5, atol=1e-6)
-  (out_of_fold,) = cross_validation.out_of_fold(part, {"LS": calibrator}, 4)["LS"]
-  rows, _, chunk = next(out_of_fold.chunks())
-  np.testing.assert_allclose(chunk, out_of_fold.log_probs()[rows], rtol=1e-5, atol=1e-6)
+  part, calibrator = predictions(1), calibrators.Calibrator(lambda logits, labels: {}, lambda params, logits: (
+    jax.nn.log_softmax(logits - logits.mean(0, keepdims=True))), together=True)
+  part = part._replace(logits=part.logits + np.arange(N, dtype=np.float32)[:, None] % 100 * [1, 0, 0] / 30)
+  log_probs = np.asarray(calibrator.apply({}, part.logits))
+  for source in (evaluation.calibrated({"mine": (calibrator, [{}])}, "mine", [part])[0],
+                 cross_validation.out_of_fold(part, {"mine": calibrator}, 4)["mine"][0]):
+    for rows, _, chunk in source.chunks():
+      np.testing.assert_allclose(chunk, log_probs[rows], rtol=1e-5, atol=1e-6)
 
 
 def test_folds_have_their_share_of_each_class_and_keep_groups():

@@ -1,6 +1,7 @@
 """Weights of examples: whole ones are repeated rows, and all numbers are those of definitions in float64."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from calib_jax import calibrators, evaluation, metrics, reports
 from calib_jax._numerics.groups import effective_number, standard_error
 from calib_jax._system.errors import UserError
+from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import measures, subgroups
 from calib_jax.evaluation.class_gaps import class_gaps
@@ -25,64 +27,59 @@ COPIES = RNG.integers(1, 4, N)
 SOME = RNG.gamma(0.7, size=N) + 1e-3
 PART = predictions(1.5, N)._replace(logits=np.round(predictions(1.5, N).logits, 1))  # Ties.
 OF = Subgroups(tuple("abc"), RNG.integers(0, 3, N))
+REPEATED = PART._replace(logits=np.repeat(PART.logits, COPIES, axis=0), labels=np.repeat(PART.labels, COPIES))
+PARTS = {"plain": PART, "repeated": REPEATED, **{kind: PART._replace(weights=weights) for kind, weights in (
+  ("ones", np.ones(N)), ("whole", COPIES), ("scaled", COPIES / 7), ("some", SOME))}}
 
 
 def _values(part, **options):
   return evaluation.per_example([part], num_bins=15, num_redraws=20, **options)
 
 
-def _repeated(part, copies):
-  return part._replace(logits=np.repeat(part.logits, copies, axis=0), labels=np.repeat(part.labels, copies))
+@functools.cache
+def _measured(kind):
+  return evaluation.measure({"a": _values(PARTS[kind])}, num_resamples=200)[0]["a"]
 
 
-def _measured(part):
-  return evaluation.measure({"a": _values(part)}, num_resamples=200)[0]["a"]
+def _ece(confidence, correct, weights):
+  """The ECE and the largest error of a bin, in 15 bins of equal width."""
+  place = np.clip(np.ceil(confidence * 15).astype(int) - 1, 0, 14)
+  gaps, sizes = (np.bincount(place, x, 15) for x in (weights * (confidence.astype(float) - correct), weights))
+  return abs(gaps).sum() / weights.sum(), (abs(gaps[sizes > 0]) / sizes[sizes > 0]).max()
 
 
-@pytest.mark.parametrize("scale", [1, 1 / 7])
-def test_whole_weights_are_repeated_rows_in_every_estimate(scale):
-  weighted = _measured(PART._replace(weights=COPIES * scale))
-  repeated = _measured(_repeated(PART, COPIES))
+@pytest.mark.parametrize("kind", ["whole", "scaled"])
+def test_whole_weights_are_repeated_rows_in_every_estimate(kind):
+  weighted, repeated = _measured(kind), _measured("repeated")
   left_out = {"debiased", "sweep", "classwise_equal_mass", "aurc", "excess_aurc", "coverage_at_1", "coverage_at_5"}
   assert repeated.keys() - weighted.keys() == left_out
   for name, estimate in weighted.items():
     # Groups of equal mass of a scaled weight may divide a row, where those of copies do not.
-    tolerance = 0.05 if scale < 1 and name in ("adaptive", "ece_equal_mass_l2") else 1e-5
+    tolerance = 0.05 if kind == "scaled" and name in ("adaptive", "ece_equal_mass_l2") else 1e-5
     assert estimate.value == pytest.approx(repeated[name].value, rel=tolerance), name
     assert estimate.low <= estimate.estimate <= estimate.high
 
 
-def test_weights_of_1_leave_every_number_as_it_is():
-  weighted, plain = _measured(PART._replace(weights=np.ones(N))), _measured(PART)
-  for name, estimate in weighted.items():
-    own, other = (dataclasses.replace(x, per_seed=None) for x in (estimate, plain[name]))
-    assert [x for x in dataclasses.astuple(own) if x is not None] == pytest.approx(
-      [x for x in dataclasses.astuple(other) if x is not None], rel=1e-5, abs=1e-7), name
-
-
-def test_errors_and_means_are_those_of_the_metrics_with_weights():
-  values, estimates = _values(PART), _measured(PART._replace(weights=SOME))
-  pair = values.confidence[:, 0], values.correct[:, 0]
+def test_errors_and_means_are_those_of_their_definitions():
+  values, estimates = _values(PART), _measured("some")
+  confidence, correct = values.confidence[:, 0], values.correct[:, 0]
+  order, probs = np.argsort(confidence, kind="stable"), np.exp(PART.logits.astype(float))
+  probs /= probs.sum(1, keepdims=True)
+  last = np.append(np.diff(confidence[order]) > 0, True)
+  ece, mce = _ece(confidence, correct, SOME)
   expected = {
-    "accuracy": np.average(pair[1], weights=SOME), "nll": np.average(values.nll[:, 0], weights=SOME),
-    "brier": np.average(values.brier[:, 0], weights=SOME), "entropy": np.average(values.entropy[:, 0], weights=SOME),
-    "ece": metrics.calibration_error(*pair, weights=SOME),
-    "adaptive": metrics.calibration_error(*pair, binning="equal_mass", weights=SOME),
-    "ece_equal_mass_l2": metrics.calibration_error(*pair, binning="equal_mass", norm=2, weights=SOME),
-    "mce": metrics.calibration_error(*pair, norm="max", weights=SOME),
-    "ks": metrics.ks_calibration_error(*pair, weights=SOME),
-    "smooth": metrics.smooth_calibration_error(*pair, weights=SOME),
-    "classwise": metrics.classwise_calibration_error(np.exp(PART.logits) / np.exp(PART.logits).sum(1, keepdims=True),
-                                                     PART.labels, weights=SOME)}
-  assert estimates.keys() == expected.keys()
+    **{name: np.average(getattr(values, name.replace("accuracy", "correct"))[:, 0], weights=SOME)
+       for name in ("accuracy", "nll", "brier", "entropy")}, "ece": ece, "mce": mce,
+    "ks": abs(np.cumsum((SOME * (confidence.astype(float) - correct))[order])[last]).max() / SOME.sum(),
+    "classwise": np.mean([_ece(probs[:, k], PART.labels == k, SOME)[0] for k in range(3)])}
   for name, value in expected.items():
-    assert estimates[name].value == pytest.approx(float(value), rel=2e-4), name
+    assert estimates[name].value == pytest.approx(value, rel=2e-4), name
 
 
 def test_blocks_of_many_examples_have_the_same_values(monkeypatch):
-  single = _measured(PART._replace(weights=SOME))
+  single = _measured("some")
   monkeypatch.setattr(resamples, "MOST_EXAMPLES", 100)
-  for name, estimate in _measured(PART._replace(weights=SOME)).items():
+  for name, estimate in _measured.__wrapped__("some").items():
     assert estimate.value == pytest.approx(single[name].value, rel=1e-6), name
     # Blocks of one or two examples and fine cells change an interval by what other draws do.
     assert estimate.high - estimate.low == pytest.approx(single[name].high - single[name].low, rel=0.5), name
@@ -133,11 +130,16 @@ def test_offsets_of_all_of_classes_and_of_subgroups_are_weighted_means(groups):
     assert subgroup.offset.estimate == pytest.approx(np.average(excess[rows], weights=SOME[rows]), rel=1e-6)
     assert subgroup.offset_of_others == pytest.approx(np.average(excess[~rows], weights=SOME[~rows]), rel=1e-6)
     assert subgroup.accuracy == pytest.approx(np.average(values.correct[rows, 0], weights=SOME[rows]))
-    assert subgroup.ece == pytest.approx(float(metrics.calibration_error(
-      values.confidence[rows, 0], values.correct[rows, 0], weights=SOME[rows])), rel=1e-4)
+    assert subgroup.ece == pytest.approx(_ece(values.confidence[rows, 0], values.correct[rows, 0], SOME[rows])[0],
+                                         rel=1e-4)
 
 
-def test_equal_weights_change_no_offset_and_no_p_value():
+def test_equal_weights_change_no_number():
+  def numbers(x):
+    return [number for number in dataclasses.astuple(dataclasses.replace(x, per_seed=None)) if number is not None]
+
+  for name, estimate in _measured("ones").items():
+    assert numbers(estimate) == pytest.approx(numbers(_measured("plain")[name]), rel=1e-5, abs=1e-7), name
   plain = _values(PART)
   weighted = dataclasses.replace(plain, weights=np.full(N, 3.0))
   assert dataclasses.astuple(weighted.excess()) == pytest.approx(dataclasses.astuple(plain.excess()), rel=1e-5)
@@ -154,20 +156,28 @@ def test_the_accuracy_relative_to_guessing_is_that_of_repeated_rows():
   masked = PART.logits.copy()
   masked[np.arange(N), (PART.labels + 1) % 3] = np.where(np.arange(N) % 2, -np.inf, masked[0, 0])
   part = PART._replace(logits=masked)
-  weighted, repeated = (of_values(_values(x)) for x in (part._replace(weights=COPIES), _repeated(part, COPIES)))
+  copies = part._replace(logits=np.repeat(masked, COPIES, axis=0), labels=REPEATED.labels)
+  weighted, repeated = (of_values(_values(x)) for x in (part._replace(weights=COPIES), copies))
   for name in ("mean", "accuracy", "guess"):
     assert getattr(weighted, name) == pytest.approx(getattr(repeated, name), rel=1e-6)
   assert weighted.above_guessing.estimate == pytest.approx(repeated.above_guessing.estimate)
 
 
 def test_calibrators_are_fitted_with_weights_where_they_take_them_and_it_is_said_where_not():
-  cautions = []
-  labelled = {"TS": calibrators.temperature_scaling(), "cross": calibrators.venn_abers("cross")}
-  fitted = evaluation.fit([PART._replace(weights=7.0 * COPIES)], labelled, cautions.append)
-  repeated = evaluation.fit([_repeated(PART, COPIES)], {"TS": labelled["TS"]})
-  np.testing.assert_allclose(*(x["TS"][1][0]["temperature"] for x in (fitted, repeated)), rtol=1e-5)
-  assert any("takes no weights: it divides the examples into folds, so it is fitted without them." in x
-             for x in cautions) and not any("temperature" in x for x in cautions)
+  def fit(logits, labels, *, weights=None):
+    return {"weights": weights}
+
+  def fit_without(logits, labels, *, weights=None):
+    if weights is not None:
+      raise NoWeights("mine takes no weights.")
+    return {"weights": None}
+
+  cautions, apply = [], calibrators.identity().apply
+  fitted = evaluation.fit([PARTS["scaled"]], {
+    "takes": calibrators.Calibrator(fit, apply), "mine": calibrators.Calibrator(fit_without, apply)}, cautions.append)
+  np.testing.assert_allclose(fitted["takes"][1][0]["weights"], COPIES / COPIES.mean(), rtol=1e-6)
+  assert fitted["mine"][1] == [{"weights": None}]
+  assert cautions == ["caution: mine takes no weights, so it is fitted without them."]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "npz"])
@@ -200,9 +210,8 @@ def test_weights_that_are_none_are_refused_in_a_sentence(arrays, message, tmp_pa
 
 
 def test_the_command_says_what_is_weighted_and_refuses_what_counts_examples(tmp_path, capsys):
-  for name, part in (("val", predictions(2.0, 200)), ("test", PART)):
-    written(tmp_path / f"{name}.npz", {"logits": part.logits, "labels": part.labels, "w": SOME[:len(part.labels)],
-                                       "task": OF.number[:len(part.labels)]})
+  for name, part in (("val", predictions(2.0, N, np.random.default_rng(1))), ("test", PART)):
+    written(tmp_path / f"{name}.npz", {"logits": part.logits, "labels": part.labels, "w": SOME, "task": OF.number})
   command_line = ["--fit", str(tmp_path / "val.npz"), "--test", str(tmp_path / "test.npz"), "--weights=w"]
   assert command.main([*command_line, "--by=task", "--num_resamples=20", "--json", str(tmp_path / "r.json")]) == 0
   worth = effective_number(None, SOME)

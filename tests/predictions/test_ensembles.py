@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from calib_jax import evaluation
+from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
 from calib_jax.cli import evaluate as command
 from calib_jax.predictions import ensembles
@@ -54,8 +54,7 @@ def _nll(probs, labels):
   return -np.log(probs[np.arange(N), labels]).mean()
 
 
-@pytest.mark.slow
-def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(labels, tmp_path, capsys):
+def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(labels, no_figures, tmp_path, capsys):
   paths = {}
   for split, seed in (("val", 2), ("test", 3), ("noise", 4)):
     for i, z in enumerate(_members(seed, labels)):
@@ -63,47 +62,38 @@ def test_files_of_members_are_pooled_then_calibrated_and_calibrated_then_pooled(
       paths.setdefault(split, []).append(str(tmp_path / f"{split}{i}.npz"))
       np.savez(paths[split][-1], logits=scores, labels=labels)
   arguments = ["--fit", *paths["val"], "--test", *paths["test"], "--ood", *paths["noise"], "--ensemble",
-               "--calibrators", "temperature_scaling", "--num_resamples=40", "--json=-"]
+               "--calibrators", "temperature_scaling", "--num_resamples=20", "--json=-"]
   assert command.main([*arguments, f"--out={tmp_path / 'out'}"]) == 0
   content = json.loads(capsys.readouterr().out)
   rows = content["results"]["test0"]
-  assert {name: list(row) for name, row in rows.items()} == {
-    "members": ["none", "temperature_scaling"], "members, ensemble of 3": ["none", "temperature_scaling"],
-    "members, ensemble of 3, temperature_scaling of each": ["none"]}
+  names = "members", "members, ensemble of 3", "members, ensemble of 3, temperature_scaling of each"
+  assert {name: list(row) for name, row in rows.items()} == dict(zip(names, (
+    ["none", "temperature_scaling"], ["none", "temperature_scaling"], ["none"]), strict=True))
   probs = np.stack([_softmax(z) for z in _members(3, labels)])
-  nll = {name: row["none"]["nll"]["value"] for name, row in rows.items()}
-  np.testing.assert_allclose(nll["members"], np.mean([_nll(p, labels) for p in probs]), rtol=1e-5)
-  np.testing.assert_allclose(nll["members, ensemble of 3"], _nll(probs.mean(0), labels), rtol=1e-5)
-  from calib_jax import calibrators
-
   temperature = calibrators.temperature_scaling()
-  each = []
-  for validation, test in zip(_members(2, labels), _members(3, labels), strict=True):
-    each.append(np.exp(temperature.apply(temperature.fit(validation, labels), test)))
-  np.testing.assert_allclose(nll["members, ensemble of 3, temperature_scaling of each"],
-                             _nll(np.mean(each, axis=0), labels), rtol=1e-5)
+  of_each = [np.exp(temperature.apply(temperature.fit(validation, labels), test))
+             for validation, test in zip(_members(2, labels), _members(3, labels), strict=True)]
   pooled = [np.log(np.mean([_softmax(z) for z in _members(seed, labels)], axis=0)) for seed in (2, 3)]
-  log_probs = temperature.apply(temperature.fit(pooled[0], labels), pooled[1])
-  np.testing.assert_allclose(rows["members, ensemble of 3"]["temperature_scaling"]["nll"]["value"],
-                             _nll(np.exp(log_probs), labels), rtol=1e-5)
+  calibrated = np.exp(temperature.apply(temperature.fit(pooled[0], labels), pooled[1]))
+  for name, label, expected in ((names[0], "none", np.mean([_nll(p, labels) for p in probs])),
+                                (names[1], "none", _nll(probs.mean(0), labels)),
+                                (names[2], "none", _nll(np.mean(of_each, axis=0), labels)),
+                                (names[1], "temperature_scaling", _nll(calibrated, labels))):
+    np.testing.assert_allclose(rows[name][label]["nll"]["value"], expected, rtol=1e-5)
   scores = content["detection"]["noise0"]
-  assert "negative_spread" in scores["members, ensemble of 3"]["none"]
-  assert "negative_spread" not in scores["members"]["none"]
+  assert "negative_spread" in scores[names[1]]["none"] and "negative_spread" not in scores[names[0]]["none"]
   assert (tmp_path / "out/calibrators/temperature_scaling.npz").exists()
-  assert command.main(["--test", *paths["test"], "--ensemble", "--columns=accuracy,mce", "--num_resamples=10"]) == 0
-  head = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("| trained with"))
-  assert [cell.strip() for cell in head.split("|")[3:5]] == ["accuracy %", "MCE %"], head
   np.savez(tmp_path / "one.npz", logits=_members(2, labels)[0], labels=np.ones(N, np.int32))
-  for wrong, sentence in ((["--test", *paths["test"][:1]], "one file of each member, two or more"),
-                          (["--fit", *paths["val"][:2], "--test", *paths["test"]], "one file of each member"),
-                          (["--test", paths["test"][0], str(tmp_path / "one.npz")],
-                           f"{tmp_path / 'one.npz'} must have the same examples as {paths['test'][0]}"),
-                          (["--test", *paths["test"], "--task=binary"], "goes without --compare and --task")):
+  equal = str(tmp_path / "one.npz")
+  for wrong, sentences in ((["--test", *paths["test"][:1]], ["one file of each member, two or more"]),
+                           (["--fit", *paths["val"][:2], "--test", *paths["test"]], ["one file of each member"]),
+                           (["--test", paths["test"][0], equal], [f"{equal} must have the same examples as"]),
+                           (["--test", *paths["test"], "--task=binary"], ["goes without --compare and --task"]),
+                           (["--fit", equal, equal, "--test", *paths["test"][:2]], [
+                             "--fit 1: all labels are 1, so no calibrator can be fitted.",
+                             "warning: --fit 2 and --fit 1 hold the same predictions."])):
     assert command.main([*wrong, "--ensemble"]) == 2
-    assert sentence in capsys.readouterr().err
-  assert command.main(["--fit", *[str(tmp_path / "one.npz")] * 2, "--test", *paths["test"][:2], "--ensemble"]) == 2
-  errors = capsys.readouterr().err
-  assert "--fit 1: all labels are 1, so no calibrator can be fitted." in errors
-  assert "warning: --fit 2 and --fit 1 hold the same predictions." in errors
+    errors = capsys.readouterr().err
+    assert all(sentence in errors for sentence in sentences)
   assert command.main(["--fit", *paths["val"], "--test", *paths["test"]]) == 2
   assert "--fit must be one file, or with --ensemble one of each member: got 3" in capsys.readouterr().err

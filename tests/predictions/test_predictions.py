@@ -1,5 +1,8 @@
 """Predictions on disk: what is read, without pickle, and one sentence for what cannot be."""
 
+import runpy
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,27 +11,11 @@ from calib_jax._system.errors import UserError
 from calib_jax.evaluation import class_errors
 from calib_jax.predictions import logits as logits_of_files
 from tests.predictions.data import load
-from tests.programs import python
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(40, 4)).astype(np.float32)
 LABELS = RNG.integers(0, 4, 40)
 PROBS = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
-
-
-def test_what_is_saved_is_loaded(tmp_path):
-  evaluation.save(tmp_path / "p.npz", LOGITS, LABELS)
-  loaded = evaluation.load(tmp_path / "p.npz")
-  np.testing.assert_array_equal(loaded.logits, LOGITS)
-  np.testing.assert_array_equal(loaded.labels, LABELS)
-  assert [path.name for path in tmp_path.iterdir()] == ["p.npz"]
-
-
-def test_probabilities_become_logits_with_zeros_finite(tmp_path):
-  probs = np.array([[0.0, 1.0], [0.25, 0.75]])
-  logits = load(tmp_path, {"probs": probs, "labels": np.array([0, 1])})[0].logits
-  assert np.isfinite(logits).all() and logits[0, 0] < -87
-  np.testing.assert_allclose(np.exp(logits), probs, atol=1e-7)
 
 
 def test_probabilities_are_measured_as_they_are_given(tmp_path):
@@ -104,13 +91,14 @@ def test_the_first_bad_row_is_named_also_beyond_the_first_chunk(chunk, tmp_path,
   np.testing.assert_allclose(loaded.probs, probs / probs.sum(1, keepdims=True), rtol=1e-6)
 
 
-def test_the_command_line_judges_saved_predictions(tmp_path):
+def test_the_command_line_judges_saved_predictions(tmp_path, monkeypatch, capsys):
   for name, part in (("val", slice(0, 20)), ("test", slice(20, 40))):
-    np.savez(tmp_path / f"{name}.npz", probs=PROBS[part], labels=LABELS[part])
-  done = python("-m", "calib_jax.evaluation", "--num_resamples=20", "--num_bins=5", f"--fit={tmp_path}/val.npz",
-                f"--test={tmp_path}/test.npz", tmp_path=tmp_path)
-  assert done.returncode == 0, done.stderr
-  rows = [line.split("|") for line in done.stdout.splitlines() if line.startswith("|")]
-  assert [row[1].strip() for row in rows[2:]] == ["none", "TS"]
-  accuracy = 100 * np.mean(PROBS[20:].argmax(1) == LABELS[20:])
+    evaluation.save(tmp_path / f"{name}.npz", LOGITS[part], LABELS[part])
+  monkeypatch.setattr(sys, "argv", ["evaluation", "--num_resamples=20", "--calibrators=identity",
+                                    f"--fit={tmp_path}/val.npz", f"--test={tmp_path}/test.npz"])
+  with pytest.raises(SystemExit, match="0"):
+    runpy.run_module("calib_jax.evaluation", run_name="__main__")
+  rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+  assert [row[1].strip() for row in rows[2:]] == ["none", "identity"]
+  accuracy = 100 * np.mean(LOGITS[20:].argmax(1) == LABELS[20:])
   assert all(row[2].strip().startswith(f"{accuracy:.2f} [") for row in rows[2:])

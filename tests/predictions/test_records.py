@@ -10,10 +10,10 @@ CONFIDENCE = np.array([0.0, 0.1, 0.3, 0.3, 0.5, 0.7, 0.9, 0.9, 1.0, 1.0, 1.0, 0.
 CORRECT = np.arange(12) % 3 > 0
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "npz"])
-@pytest.mark.parametrize(("confidence", "correct", "values"), [
-  ("confidence", "correct", CORRECT), ("score", "is_correct", CORRECT.astype(int)), ("Confidence", "Correct", CORRECT),
-  ("confidence", "is_correct", CORRECT.astype(float))])
+@pytest.mark.parametrize(("suffix", "confidence", "correct", "values"), [
+  *((suffix, "confidence", "correct", CORRECT) for suffix in ("csv", "jsonl", "parquet", "npz")),
+  ("tsv", "score", "is_correct", CORRECT.astype(int)), ("npz", "Confidence", "Correct", CORRECT),
+  ("jsonl", "confidence", "is_correct", CORRECT.astype(float))])
 def test_every_file_holds_the_same_records(suffix, confidence, correct, values, tmp_path):
   columns = {"id": np.array([f"q{i}" for i in range(12)]), confidence: CONFIDENCE, correct: values,
              "class_name": np.array(["a", "b"] * 6), "paper": np.arange(12) // 4}

@@ -1,20 +1,33 @@
-"""Calibrators by subgroup: fits against their definition, what is selected where the truth is known, the commands."""
+"""Calibrators by subgroup: fits and selection against their definition, where the truth is known, and the commands."""
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from calib_jax import calibrators, evaluation
+from calib_jax._numerics.groups import stratified_folds
+from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import apply, evaluate
+from calib_jax.predictions import subgroup_fits
 from calib_jax.predictions.predictions import Predictions, Subgroups
 
-SIZES, NAMES = (400, 300, 300, 8), ("a", "b/c", "d", "few")
+SIZES, NAMES = (200, 150, 150, 8), ("a", "b/c", "d", "few")
+DIFFERENT, EQUAL = (0, 2, -2, 0), (1, 1, 1, 1)
 
 
-def _draw(seed, offsets, sizes=SIZES):
-  """Records whose log-odds are too high by the offset of their subgroup: confidences, outcomes and subgroups."""
-  rng, number = np.random.default_rng(seed), np.repeat(np.arange(len(sizes)), sizes)
+def _share(logits, labels, *, weights=None):
+  return {"share": np.average(labels == 1, weights=weights)}
+
+
+# All examples get the share of the label 1 as its probability, which shows with which weights it was fitted.
+SHARE = calibrators.Calibrator(_share, lambda params, logits: jnp.broadcast_to(
+  jnp.log(jnp.stack([1 - params["share"], params["share"]])), logits.shape))
+
+
+def _draw(seed, offsets):
+  """Log-odds that are too high by the offset of their subgroup, outcomes and subgroups."""
+  rng, number = np.random.default_rng(seed), np.repeat(np.arange(len(SIZES)), SIZES)
   odds = 1 + 1.2 * rng.normal(size=len(number))
   outcome = rng.random(len(number)) < 1 / (1 + np.exp(np.array(offsets)[number] - odds))
   return odds, outcome.astype(np.int32), number
@@ -22,44 +35,45 @@ def _draw(seed, offsets, sizes=SIZES):
 
 def _part(seed, offsets):
   odds, outcome, number = _draw(seed, offsets)
-  return Predictions(np.stack([0 * odds, odds], 1).astype(np.float32), outcome, records=True,
+  return Predictions(np.stack([0 * odds, odds], 1).astype(np.float32), outcome,
                      subgroups={"task": Subgroups(NAMES, number.astype(np.int32))})
 
 
-def _loss(fitted, label, part):
-  source, = evaluation.calibrated(fitted, label, [part])
-  return -float(np.mean(source.log_probs()[np.arange(len(part.labels)), part.labels]))
+def _probabilities(fitted, part):
+  source, = evaluation.calibrated(fitted, "mine by task", [part])
+  return np.exp(source.log_probs())[:, 1]
 
 
-def test_the_fit_of_a_subgroup_has_n0_more_examples_that_are_all_of_them():
-  part, said = _part(0, (0, 2, -2, 0)), []
-  calibrator, params = evaluation.fit([part], {"TS": calibrators.temperature_scaling()}, said.append,
-                                      "task")["TS by task"]
-  n0, base = params[0]["n0"], calibrator.options["base"]
-  assert f"all examples count as {n0:g} more of each task" in said[-1] and f"few {800 / (8 + n0):.0f}%" in said[-1]
-  number, copies = part.subgroups["task"].number, round(len(part.labels) / n0 * 30)
-  for k, name in enumerate(NAMES):  # In whole numbers: 1 of 30 is one copy of each example.
-    rows = np.concatenate([np.repeat(np.flatnonzero(number == k), copies), np.repeat(np.arange(len(number)), 30)])
-    expected = base.fit(part.logits[rows], part.labels[rows])["temperature"]
-    np.testing.assert_allclose(params[0]["own"][name]["temperature"], expected, rtol=0.02)
+def test_fits_and_the_n0_that_is_selected_are_those_of_their_definition():
+  part, sentences = _part(0, DIFFERENT), []
+  fitted = evaluation.fit([part], {"mine": SHARE}, sentences.append, "task")
+  (params,), number, fold = fitted["mine by task"][1], part.subgroups["task"].number, stratified_folds(part.labels, 5)
+
+  def shares(rows, n0):
+    """Of each subgroup, whose examples count once and all of them as n0 more."""
+    own = [part.labels[rows & (number == k)] for k in range(4)]
+    return np.array([(labels.sum() + n0 * part.labels[rows].mean()) / (len(labels) + n0) for labels in own])
+
+  def loss(n0):
+    p = np.choose(fold, [shares(fold != k, n0)[number] for k in range(5)])
+    return -np.mean(np.log(np.where(part.labels == 1, p, 1 - p)))
+
+  n0 = min(subgroup_fits.SHRINKAGES, key=loss)
+  assert params["n0"] == n0 and f"all examples count as {n0:g} more of each task" in sentences[-1]
+  assert f"few {800 / (8 + n0):.0f}%" in sentences[-1]
+  expected = shares(np.ones(len(number), bool), n0)
+  np.testing.assert_allclose([params["own"][name]["share"] for name in NAMES], expected, rtol=1e-5)
+  np.testing.assert_allclose(_probabilities(fitted, part), expected[number], rtol=1e-5)
+  # Subgroups that were not fitted have the calibrator of all.
+  new = part._replace(subgroups={"task": Subgroups(("new",), np.zeros_like(number))})
+  np.testing.assert_allclose(_probabilities(fitted, new), part.labels.mean(), rtol=1e-5)
 
 
-def test_subgroups_that_are_alike_have_one_calibrator_and_others_their_own():
-  fitted_to_alike = 0
-  for seed in range(6):
-    alike = evaluation.fit([_part(seed, (1, 1, 1, 1))], {"platt": calibrators.platt()}, lambda text: None, "task")
-    fitted_to_alike += "platt by task" in alike
-    differ = evaluation.fit([_part(seed, (0, 2, -2, 0))], {"platt": calibrators.platt()}, lambda text: None, "task")
-    new = _part(100 + seed, (0, 2, -2, 0))
-    assert _loss(differ, "platt by task", new) < _loss(differ, "platt", new) - 0.02
-  assert fitted_to_alike <= 2
-
-
-def test_subgroups_that_were_not_fitted_have_the_calibrator_of_all():
-  part = _part(0, (0, 2, -2, 0))
-  fitted = evaluation.fit([part], {"platt": calibrators.platt()}, lambda text: None, "task")
-  new = part._replace(subgroups={"task": Subgroups(("new",), np.zeros(len(part.labels), np.int32))})
-  assert _loss(fitted, "platt by task", new) == pytest.approx(_loss(fitted, "platt", new), rel=1e-6)
+def test_equal_subgroups_have_one_calibrator_and_different_ones_their_own():
+  by_offsets = {offsets: [evaluation.fit([_part(seed, offsets)], {"mine": SHARE}, lambda text: None, "task")
+                          for seed in range(20)] for offsets in (EQUAL, DIFFERENT)}
+  number_of_own = {offsets: sum("mine by task" in x for x in fits) for offsets, fits in by_offsets.items()}
+  assert number_of_own[DIFFERENT] == 20 and number_of_own[EQUAL] <= 6, number_of_own
 
 
 def _written(path, seed, offsets):
@@ -70,10 +84,11 @@ def _written(path, seed, offsets):
   return str(path)
 
 
-def test_the_command_stores_what_apply_gives_and_says_what_is_missing(tmp_path, capsys):
-  val, test = (_written(tmp_path / f"{name}.jsonl", seed, (0, 2, -2, 0)) for seed, name in enumerate(("val", "test")))
+def test_the_command_stores_what_apply_gives_and_says_what_is_missing(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
+  val, test = (_written(tmp_path / f"{name}.jsonl", seed, DIFFERENT) for seed, name in enumerate(("val", "test")))
   out = tmp_path / "out"
-  command = ["--fit", val, "--test", test, "--fit_by=task", "--num_resamples=20"]
+  command = ["--fit", val, "--test", test, "--fit_by=task", "--calibrators=platt", "--num_resamples=20"]
   assert evaluate.main([*command, f"--out={out}", "--save_probs"]) == 0
   assert capsys.readouterr().out.strip().startswith("Use platt by task: ")
   options = [f"--calibrator={out / 'calibrator.npz'}", f"--out={tmp_path / 'new.npz'}"]
@@ -92,6 +107,12 @@ def test_the_command_stores_what_apply_gives_and_says_what_is_missing(tmp_path, 
 
 
 def test_a_calibrator_that_cannot_be_fitted_to_parts_is_named():
-  said = []
-  fitted = evaluation.fit([_part(0, (0, 2, -2, 0))], {"cross": calibrators.venn_abers("cross")}, said.append, "task")
-  assert list(fitted) == ["cross"] and "caution: cross is not fitted by task: venn_abers" in said[-1]
+  def fit(logits, labels, *, weights=None):
+    if weights is not None:
+      raise NoWeights("mine takes no weights.")
+    return _share(logits, labels)
+
+  sentences = []
+  fitted = evaluation.fit([_part(0, DIFFERENT)], {"mine": calibrators.Calibrator(fit, SHARE.apply)}, sentences.append,
+                          "task")
+  assert list(fitted) == ["mine"] and sentences == ["caution: mine is not fitted by task: mine takes no weights."]

@@ -36,10 +36,7 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[int
 
 
 def by_severity(errors: Mapping[str, Mapping[RowKey, float]], test_set: str) -> dict[RowKey, dict[int, Level]]:
-  """Averages the error by set and row of sets such as ``fog_1`` and ``snow_1`` over corruptions, by row and severity.
-
-  ``test_set``, which is not corrupted, is severity 0. Rows that lack a corrupted set are left out.
-  """
+  """Averages errors over corruptions by row and severity, 0 of ``test_set``, of rows that have all corrupted sets."""
   sets: dict[int, list[str]] = {}
   for name in errors:
     match = CORRUPTED.fullmatch(name)

@@ -12,10 +12,7 @@ from calib_jax.predictions.fitting import Model
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, float]]]:
-  """Computes the error of each row, the mean over seeds, by set and convention, if there are several rows.
-
-  The tools have no weights, so that of examples with weights there is none.
-  """
+  """Computes the mean error over seeds by set, convention and row, if there are several and no weights."""
   name, evaluated = results.first
   if len(evaluated.rows) < 2 or evaluated.num_effective is not None:
     return {}
