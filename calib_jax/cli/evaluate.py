@@ -145,8 +145,7 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   cautions: list[str] = []
 
   def read(paths, by=()):
-    parts = [evaluation.load(path, groups=options.groups, by=by, weights=options.weights, **shared.reading(options))
-             for path in paths]
+    parts = [_read(path, options, by)[""] for path in paths]
     for path, part in zip(paths, parts, strict=True):
       if not ensembles.are_of_the_same(part, parts[0]):
         raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order: their labels or their "

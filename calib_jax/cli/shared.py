@@ -23,6 +23,7 @@ from calib_jax.predictions.fitting import Fitted, Model
 from calib_jax.predictions.predictions import Predictions
 from calib_jax.reports import formats
 from calib_jax.run import outputs
+from calib_jax.verdict.reasons import MOST, listed
 from calib_jax.verdict.uses import FAILS
 
 FITTED = "calibrator.npz"
@@ -203,6 +204,6 @@ def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> Non
 def title(results: Results) -> str:
   """Returns what was judged, as the title of the page: the models and the sets."""
   models = dict.fromkeys(model for _, _, (model, _), _ in results.rows)
-  sets = ", ".join(results.sets)
+  sets = ", ".join(results.sets) if len(results.sets) <= MOST else listed(list(results.sets))
   named = [model for model in models if model not in results.sets or len(models) > 1]
   return f"{' against '.join(named)} on {sets}" if named else f"Calibration on {sets}"

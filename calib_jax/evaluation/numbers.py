@@ -6,10 +6,9 @@ from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import Estimate, Interval
 
 
-def cell(number: Estimate | Interval, scale: float, digits: int | None = None) -> str:
-  """Returns ``estimate [low, high]``, by default percent with two digits and others with four."""
-  digits = digits or digits_of(scale)
-  estimate, low, high = (f"{scale * x:.{digits}f}" for x in (number.estimate, number.low, number.high))
+def cell(number: Estimate | Interval, scale: float) -> str:
+  """Returns ``estimate [low, high]``, percent with two digits and others with four."""
+  estimate, low, high = (f"{scale * x:.{digits_of(scale)}f}" for x in (number.estimate, number.low, number.high))
   return f"{estimate} [{low}, {high}]"
 
 

@@ -103,17 +103,13 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
   return logits, outputs
 
 
-def lacks_label(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-  """Returns which rows ``[N]`` of logits ``[N, K]`` do not have the class of their label ``[N]``."""
-  with np.errstate(all="ignore"):
-    return ~(np.take_along_axis(logits, labels[:, None], axis=1)[:, 0] - logits.max(1) > ABSENT)
-
-
 def check_labels(logits: np.ndarray, labels: np.ndarray) -> None:
   """Raises a FileError if a row does not have the class of its label."""
   start = 0
   for chunk in _chunks(logits):
-    absent = lacks_label(chunk, labels[start:start + len(chunk)])
+    label_logits = chunk[np.arange(len(chunk)), labels[start:start + len(chunk)]]
+    with np.errstate(all="ignore"):
+      absent = ~(label_logits - chunk.max(1) > ABSENT)
     if absent.any():
       row = start + int(absent.argmax())
       raise FileError(f": the label of row {row}, counted from 0, is {labels[row]}, a class that the row does "
@@ -211,14 +207,9 @@ def _fault(summary: Summary, unit: int, binary: bool, count: int) -> str:
           "call them logits.")
 
 
-def _step(outputs: np.ndarray) -> int:
-  """Returns the number of rows of each of ``_chunks``."""
-  return max(CHUNK * len(outputs) // outputs.size, 1)
-
-
 def _chunks(outputs: np.ndarray) -> Iterator[np.ndarray]:
   """Yields views of some rows at a time."""
-  step = _step(outputs)
+  step = max(CHUNK * len(outputs) // outputs.size, 1)
   for start in range(0, len(outputs), step):
     yield outputs[start:start + step]
   release(outputs)

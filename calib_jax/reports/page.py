@@ -41,12 +41,15 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
     command: the command that repeats the evaluation.
     logs: what the figure of training was drawn from, as ``figures`` takes it.
   """
-  shown = Shown(results, logs)
-  _render(path, title=title, sentences=results.verdict.lines, note=f"{evaluation.note(results)} {MARKS}",
-          tables=[_marked(results, "Results"), *_every_metric(results), *sections.tables(results)],
-          figures=[_picture(name, file, shown) for name, file in figures.items()], command=command,
-          config=json.dumps(config, indent=2) if config else "", environment=json.dumps(environment, indent=2),
-          parameters=json.dumps(formats.parameters(results), indent=2))
+  shown, template = Shown(results, logs), jinja2.Environment(autoescape=True)
+  template.filters["stacked"] = _stacked
+  page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    title=title, sentences=results.verdict.lines, note=f"{evaluation.note(results)} {MARKS}",
+    tables=[_marked(results, "Results"), *_every_metric(results), *sections.tables(results)],
+    figures=[_picture(name, file, shown) for name, file in figures.items()], command=command,
+    config=json.dumps(config, indent=2) if config else "", environment=json.dumps(environment, indent=2),
+    parameters=json.dumps(formats.parameters(results), indent=2))
+  write_text(path, printable(page, lines=True))
 
 
 def _picture(name: str, file: pathlib.Path, shown: Shown) -> dict[str, Any]:
@@ -56,13 +59,6 @@ def _picture(name: str, file: pathlib.Path, shown: Shown) -> dict[str, Any]:
   alt = f"{title[0].upper()}{title[1:]}: {figure.finding(shown) or caption}"
   return {"name": title, "caption": caption, "alt": alt, "data": base64.b64encode(file.read_bytes()).decode(),
           "wide": figure.wide, "summary": figure.summary, "is_open": figure.is_open(shown.results)}
-
-
-def _render(path: pathlib.Path, **content) -> None:
-  environment = jinja2.Environment(autoescape=True)
-  environment.filters["stacked"] = _stacked
-  template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-  write_text(path, printable(template.render(**content), lines=True))
 
 
 def _stacked(text: str) -> markupsafe.Markup:

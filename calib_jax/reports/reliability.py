@@ -262,8 +262,9 @@ def _bins(confidence, correct, num_bins: int, equal_mass: bool, weights=None) ->
   return count, (num_correct + gap) / divisor, num_correct / divisor, size / size.sum()
 
 
-def _wilson(share: np.ndarray, count: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-  """Returns Wilson's interval of a share of ``count`` examples."""
+def _wilson(share: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns Wilson's 95% interval of a share of ``count`` examples."""
+  z = 1.96
   middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
   margin = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
   return middle - margin, middle + margin

@@ -13,6 +13,7 @@ from calib_jax import calibrators
 from calib_jax.cli import apply, evaluate
 from calib_jax.predictions import automatic, streaming
 from calib_jax.predictions.loading import load
+from tests.predictions.data import written
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -33,20 +34,12 @@ def temperature(tmp_path):
 
 def _written(path, outputs=LOGITS, kind="logit", names=CLASSES):
   """Writes outputs with an identifying column and no labels."""
-  columns = {f"{kind}_{name}": outputs[:, k].tolist() for k, name in enumerate(names)}
-  if path.suffix in (".csv", ".tsv"):
-    with path.open("w", newline="") as file:
-      writer = csv.writer(file, delimiter=streaming.SEPARATORS[path.suffix])
-      writer.writerow(["id", *columns])
-      writer.writerows(zip(IDS, *columns.values(), strict=True))
-  elif path.suffix == ".jsonl":
-    rows = [{"id": IDS[i], f"{kind}s": row} for i, row in enumerate(outputs.tolist())]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-  elif path.suffix == ".parquet":
-    parquet.write_table(pyarrow.table({"id": IDS, **columns}), path)
+  columns = {"id": np.array(IDS)}
+  if path.suffix in (".jsonl", ".npz"):
+    columns[f"{kind}s"] = outputs
   else:
-    np.savez(path, **{f"{kind}s": outputs, "id": np.array(IDS), "class_names": np.array(names), "epoch": np.array(3)})
-  return path
+    columns |= {f"{kind}_{name}": outputs[:, k] for k, name in enumerate(names)}
+  return written(path, columns | ({"class_names": np.array(names), "epoch": 3} if path.suffix == ".npz" else {}))
 
 
 def _read(path):

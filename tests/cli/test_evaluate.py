@@ -138,6 +138,7 @@ def test_of_many_labels_the_worst_are_shown_and_their_number_is_said(tmp_path, c
   pooled, first, *rest = content["results"]
   assert (pooled, first) == ("x", "x: c20")
   assert {first, *rest} == {f"x: c{k}" for k in range(number) if factor[k] > 1}
+  assert " and 16 more</h1>" in (tmp_path / "out/report.html").read_text()
   sentence = "x has 23 labels: the 20 of the largest calibration errors (of their uncalibrated probabilities"
   for text in (capsys.readouterr().out, *((tmp_path / "out" / name).read_text() for name in (
       "results.md", "results.json", "report.html"))):
@@ -174,13 +175,13 @@ def test_default_calibrators_are_what_is_recommended_for_the_size():
 
 
 def test_errors_stand_as_computed_and_without_their_bias_in_columns_of_their_own():
-  error = evaluation.Estimate(0.12, 0.1, 0.08, 0.11, 0.02, 0.25, [0.12])
+  error = evaluation.Estimate(0.12, 0.1, 0.08, 0.1101, 0.02, 0.25, [0.12])
   row = evaluation.Row(dict.fromkeys(evaluation.COLUMNS, error), evaluation.Interval(0, 0, 0))
   results = evaluation.Results(15, 100, {"test": evaluation.EvaluatedSet(100, 3, 1, rows={("m", "none"): row})})
-  head, cells = formats.to_rows(results)
-  short = dict(zip(head, cells, strict=True))
-  assert [short[name] for name in ("ECE %, equal width, norm 1", "noise floor %", "p", "debiased ECE %")] == [
-    "12.00", "2.00", "0.250", "10.00 [8.00, 11.00]"]
-  head, cells = formats.to_rows(results, every=True)
-  every = dict(zip(head, cells, strict=True))
-  assert every["MCE %"] == "12.00" and every["debiased MCE %"] == "10.00 [8.00, 11.00]" and len(every) == len(head)
+  rows = formats.to_rows(results)
+  short, every = (dict(zip(*x, strict=True)) for x in (rows, formats.to_rows(results, every=True)))
+  assert [short[name] for name in ("NLL", "ECE %, equal width, norm 1", "noise floor %", "p", "debiased ECE %")] == [
+    "0.1000 [0.0800, 0.1101]", "12.00", "2.00", "0.250", "10.00 [8.00, 11.01]"]
+  assert every["MCE %"] == "12.00" and every["debiased MCE %"] == "10.00 [8.00, 11.01]"
+  lines = evaluation.markdown(rows).splitlines()
+  assert len({len(line) for line in lines}) == 1 and all(cell in lines[2] for cell in rows[1])

@@ -355,27 +355,6 @@ def test_each_of_two_tests_of_calibration_is_reported(p_value, excess, start, re
   assert sentence.startswith(start) and sentence.endswith(rest), sentence
 
 
-def test_models_are_compared_by_accuracy_and_nll_too():
-  rng = np.random.default_rng(0)
-  labels = rng.integers(0, 2, 2000).astype(np.int32)
-
-  def part(accuracy):
-    predicted = np.where(rng.uniform(size=2000) < accuracy, labels, 1 - labels)
-    probs = np.where(np.eye(2)[predicted] > 0, accuracy, 1 - accuracy)
-    return evaluation.Predictions(np.log(probs).astype(np.float32), labels)
-
-  models = {name: evaluation.Model({"test": [part(accuracy)]}, {}) for name, accuracy in (("a", 0.9), ("b", 0.6))}
-  results = evaluation.judge(models, num_resamples=60)
-  (a,), (b,) = ([row.estimates for (name, _), row in results.sets["test"].rows.items() if name == model]
-                for model in models)
-  text = " ".join(results.verdict.lines)
-  shares = [f"{100 * estimates['accuracy'].value:.1f}" for estimates in (a, b)]
-  assert text.startswith(f"Use a: log loss {a['nll'].value:.2f} against {b['nll'].value:.2f} of b (lower by 0.30 to "
-                         f"0.38), {shares[0]} against {shares[1]}% accuracy. Keep a as it is: ")
-  assert "b against a: the accuracy is" in text and "points lower" in text
-  assert "the NLL is" in text and "no difference in debiased ECE can be shown" in text
-
-
 @pytest.mark.parametrize(("seeds", "share"), [(2, 0.3), (3, 0.3), (3, 1.0)])
 def test_few_seeds_that_happen_to_agree_do_not_make_an_interval_too_short(seeds, share):
   """With Satterthwaite's degrees of freedom 88, 92 and 95% of them hold the mean; ``share`` is images over seeds."""

@@ -88,17 +88,6 @@ def test_the_ece_of_a_subgroup_and_its_noise_floor_are_those_of_its_examples_alo
   assert by_name["a"].p_value == pytest.approx(3 / 401)  # The smallest, for three subgroups.
 
 
-def test_the_order_of_examples_changes_nothing_but_the_draws():
-  values, of = _draw(np.random.default_rng(4), group_size=4)
-  order = np.random.default_rng(5).permutation(len(of.number))
-  moved = subgroups.measured(_values(values.confidence[order, 0], values.correct[order, 0], values.groups[order]),
-                             of._replace(number=of.number[order]))
-  for name, x in subgroups.measured(values, of).items():
-    for key in ("num_examples", "num_units", "accuracy", "ece", "offset_of_others", "worse_p_value"):
-      assert getattr(moved[name], key) == pytest.approx(getattr(x, key), rel=1e-6), key
-    assert dataclasses.astuple(moved[name].offset) == pytest.approx(dataclasses.astuple(x.offset), rel=1e-6)
-
-
 def test_the_smallest_and_the_surest_subgroups_have_finite_numbers_and_the_few_are_not_compared():
   only = subgroups.measured(_values([0.5], [True]), Subgroups(("a",), np.array([0])))["a"]
   assert (only.offset.low, only.offset.high, only.worse_p_value, only.offset_of_others) == (-1, 1, None, None)
@@ -124,13 +113,6 @@ def test_copies_say_no_more_than_one_also_where_all_are_right():
     interval = sample.sum_of_means((np.arange(60 * copies), 1)).interval
     margins.append(interval.high - interval.low)
   np.testing.assert_allclose(margins[1], margins[0], rtol=1e-12)
-
-
-def test_the_worst_is_the_first():
-  number = np.repeat([0, 1, 2], 100)
-  correct = np.arange(300) % 100 < np.array([80, 30, 70])[number]
-  by_name = subgroups.measured(_values(np.full(300, 0.75), correct), Subgroups(tuple("abc"), number))
-  assert list(by_name) == ["b", "a", "c"] and by_name["b"].worse_p_value < 0.001
 
 
 def test_a_subgroup_is_seldom_worse_where_all_are_alike_and_mostly_where_one_is_not():

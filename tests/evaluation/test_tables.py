@@ -87,27 +87,6 @@ def test_the_parts_of_the_log_loss_are_those_of_the_metric():
   assert evaluation.per_example(seeds[:1], num_redraws=2).removed is None
 
 
-def test_calibrators_are_fitted_on_the_fit_split_and_applied_to_test():
-  # Logits are doubled for the fit split: temperature 2; the test split, sharpened four times, must not matter.
-  fit, test = [_predictions(4000, 2.0)], [_predictions(200, 4.0)]
-  model = evaluation.Model({"test": test}, evaluation.fit(fit, {"TS": calibrators.temperature_scaling()}))
-  assert model.labels == ["none", "TS"]
-  (none,), (scaled,) = (model.calibrated("test", label) for label in model.labels)
-  gap = scaled.log_probs() - test[0].logits / 2
-  np.testing.assert_allclose(gap - gap.mean(1, keepdims=True), 0, atol=0.5)
-  np.testing.assert_allclose(np.exp(none.log_probs()).sum(1), 1, rtol=1e-5)
-
-
-def test_markdown_lines_up_and_shows_percent():
-  estimates = dict.fromkeys(evaluation.COLUMNS, evaluation.Estimate(0.125, 0.125, 0.1, 0.1501, 0.02, 0.25, [0.125]))
-  row = evaluation.Row(estimates, evaluation.Interval(0.0, 0.0, 0.0))
-  results = evaluation.Results(15, 10, {"test": evaluation.EvaluatedSet(100, 3, 1, rows={("focal", "none"): row})})
-  text = evaluation.markdown(evaluation.to_rows(results))
-  lines = text.splitlines()
-  assert len({len(line) for line in lines}) == 1
-  assert "12.50 [10.00, 15.01]" in lines[2] and "0.1250 [0.1000, 0.1501]" in lines[2] and "| 2.00 " in lines[2]
-
-
 def test_no_printed_interval_lacks_its_estimate():
   # Calibrated, overconfident, underconfident, certain and right but once, always wrong, and undecided.
   certain = np.eye(3, dtype=np.float32)[np.arange(61) % 3] * 30

@@ -64,16 +64,6 @@ def test_environments(folder, content):
   assert json.loads((folder / "environment.json").read_text()) == ENVIRONMENT
 
 
-@attacked(files.edits, [[("put", 5, b"\0")]])
-def test_changed_predictions_are_doubted(folder, edits):
-  (folder / "predictions").mkdir()
-  (folder / "predictions/test.npz").write_bytes(content := bytes(range(200)))
-  (folder / "config.json").write_text("{}\n")
-  manifest.write(folder, manifest.Manifest("{}\n", manifest.digests(folder)))
-  (folder / "predictions/test.npz").write_bytes(changed := files.edited(content, edits))
-  assert bool(manifest.doubt(folder, ["predictions/test.npz"])) == (changed != content)
-
-
 @attacked(st.lists(st.tuples(st.integers(0, 7), files.json_texts(ENTRIES[0])), min_size=1, max_size=3), [
   [(3, x)] for x in (b"[" * 100_000, b"\xff\xfe", b"null", b'{"seed": 0}', b'{"step": [1]}',
                      b'{"step": "x", "seed": 0, "train/loss": 1}')])

@@ -1,5 +1,6 @@
 """Predictions of twelve examples, and files of every kind that hold them."""
 
+import csv
 import json
 
 import numpy as np
@@ -21,8 +22,8 @@ def written(path, columns):
   names, values = zip(*pairs, strict=True)
   if path.suffix in (".csv", ".tsv"):
     separator = {".csv": ",", ".tsv": "\t"}[path.suffix]
-    lines = [separator.join(names), *(separator.join(map(str, row)) for row in zip(*values, strict=True))]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    with path.open("w", encoding="utf-8", newline="") as file:
+      csv.writer(file, delimiter=separator).writerows([names, *zip(*values, strict=True)])
   elif path.suffix == ".jsonl":
     rows = zip(*(column if isinstance(column, list) else np.asarray(column).tolist() for column in values), strict=True)
     path.write_text("\n\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows))

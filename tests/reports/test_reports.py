@@ -96,13 +96,6 @@ def test_the_risk_coverage_curve_ends_at_the_error_rate():
   np.testing.assert_allclose([x[-1], y[-1]], [1, 100 * np.mean(~correct)])
 
 
-def test_the_risk_coverage_curve_does_not_depend_on_the_order_of_tied_examples():
-  confidence, correct = np.repeat([0.5, 0.9], 20), np.arange(40) % 3 > 0
-  lines = [reports.risk_coverage_plot({"a": (confidence[order], correct[order])}).lines[-1].get_ydata()
-           for order in (np.arange(40), np.arange(39, -1, -1))]
-  np.testing.assert_allclose(lines[1], lines[0], rtol=1e-12)
-
-
 def test_severities_are_drawn_from_the_test_set_on():
   axes = reports.severity_plot({"none": {0: (0.01, np.nan), 1: (0.1, 0.02), 3: (0.3, 0.04)}, "TS": {0: (0.01, np.nan)}})
   line, *_, bars = axes.containers[0]
