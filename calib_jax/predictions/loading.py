@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax._system.errors import FileError, about, short
 from calib_jax.predictions import headers, reading
 from calib_jax.predictions.logits import as_logits, check_labels, is_float, native
-from calib_jax.predictions.masks import ignoring, weighted
+from calib_jax.predictions.masks import ignoring, without_weight_0
 from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups
 
 MOST_SUBGROUPS = 100
@@ -49,7 +49,7 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
   with _reading(path, say) as note:
     arrays = reading.arrays(path, _extra(groups, by, weights), note, ignore_label=ignore_label, groups=groups)
     name, label = reading.outputs_and_labels(arrays)
-    weights = _weighted(arrays, name, weights, note)
+    weights = without_weight_0(arrays, name, weights, note) if weights else None
     outputs, labels, are_records = arrays[name], arrays[label], name in headers.CONFIDENCES
     if are_records:
       _check_records(arrays, name, label)
@@ -92,7 +92,7 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
   with _reading(path, say) as note:
     arrays = reading.arrays(path, _extra(groups, by, weights), note, multilabel=True)
     name, label = reading.outputs_and_labels(arrays)
-    weights = _weighted(arrays, name, weights, note)
+    weights = without_weight_0(arrays, name, weights, note) if weights else None
     outputs, labels = arrays[name], arrays[label]
     if outputs.ndim != 2 or labels.shape != outputs.shape or labels.dtype.kind not in "biuf" or not (
         np.isin(labels, (0, 1)).all()):
@@ -248,17 +248,6 @@ def _numbered(arrays: Mapping[str, np.ndarray], name: str, count: int, what: str
 def _extra(groups: str, by: Sequence[str], weights: str) -> list[str]:
   """Returns the names of the arrays beside outputs and labels that are to be read."""
   return list(dict.fromkeys(filter(None, [groups, *by, weights])))
-
-
-def _weighted(arrays: dict[str, np.ndarray], outputs: str, name: str, say: Callable[[str], None]) -> np.ndarray | None:
-  """Returns the weights called ``name``, or None without any, and drops the rows of weight 0 of all arrays."""
-  if not name:
-    return None
-  count, whole = len(arrays[outputs]), (*headers.CLASSES, "kind", "train_counts", outputs)
-  by_row = [key for key, array in arrays.items() if key not in whole and array.shape[:1] == (count,)]
-  selected, weights = weighted(arrays, [outputs, *by_row], name, say)
-  arrays |= selected
-  return weights
 
 
 def _subgroups(arrays: Mapping[str, np.ndarray], by: Sequence[str], count: int) -> dict[str, Subgroups] | None:

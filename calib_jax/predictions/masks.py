@@ -6,6 +6,7 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
+from calib_jax.predictions.headers import CLASSES
 
 MOST_COPIES = 2**20  # The largest whole weight that is taken for a number of equal rows.
 
@@ -25,18 +26,17 @@ def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], la
   return {name: arrays[name][is_used] for name in per_row if arrays[name].shape[:1] == labels.shape[:1]}
 
 
-def weighted(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], name: str, say: Callable[[str], None]
-             ) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-  """Returns those of the arrays ``per_row`` without the rows of weight 0, and the weights; None where all are equal.
+def without_weight_0(arrays: dict[str, np.ndarray], outputs: str, name: str, say: Callable[[str], None]
+                     ) -> np.ndarray | None:
+  """Returns the weights called ``name``, None if all are equal, and drops the rows of weight 0 of all arrays by row.
 
   Weights that are not whole, or whose sum is large, are divided by the largest, because only their ratios matter.
   """
-  count, weights = len(arrays[per_row[0]]), arrays.get(name, np.zeros(0))
+  count, weights = len(arrays[outputs]), arrays.get(name, np.zeros(0))
   if name not in arrays or weights.shape not in ((count,), (count, 1)) or weights.dtype.kind not in "biufU":
     actual = f"{weights.dtype} of shape {weights.shape}" if name in arrays else "nothing of that name"
     raise FileError(f": the weights {short(name)} must be {count} numbers, one a row: the file holds {actual}.")
-  values = [_number(x) for x in weights.ravel().tolist()]
-  weights = np.array(values, np.float64)
+  weights = np.array([_number(x) for x in weights.ravel().tolist()], np.float64)
   is_wrong = ~(np.isfinite(weights) & (weights >= 0))
   if is_wrong.any():
     row = int(is_wrong.argmax())
@@ -45,16 +45,18 @@ def weighted(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], name: str
   is_used = weights > 0
   if not is_used.any():
     raise FileError(f": all weights {short(name)} are 0, so that no row is left.")
-  selected = {}
   if not is_used.all():
     say(f": {np.sum(~is_used):,} of its {count:,} rows have the weight 0 and are left out.")
-    capacity.check_read("", sum(arrays[key].nbytes for key in per_row))
-    selected, weights = {key: arrays[key][is_used] for key in per_row}, weights[is_used]
+    by_row = [key for key, array in arrays.items() if key == outputs or (
+      key not in (*CLASSES, "kind", "train_counts") and array.shape[:1] == (count,))]
+    capacity.check_read("", sum(arrays[key].nbytes for key in by_row))
+    arrays |= {key: arrays[key][is_used] for key in by_row}
+    weights = weights[is_used]
   if weights.min() == weights.max():
     say(f": all weights {short(name)} are equal, so they change nothing.")
-    return selected, None
+    return None
   is_count = (weights % 1 == 0).all() and weights.max() <= MOST_COPIES
-  return selected, weights if is_count else weights / weights.max()
+  return weights if is_count else weights / weights.max()
 
 
 def _number(value: float | str) -> float:

@@ -4,6 +4,7 @@ import json
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from calib_jax import calibrators, evaluation
 from calib_jax._numerics.groups import stratified_folds
@@ -44,8 +45,9 @@ def _probabilities(fitted, part):
   return np.exp(source.log_probs())[:, 1]
 
 
-def test_fits_and_the_n0_that_is_selected_are_those_of_their_definition():
-  part, sentences = _part(0, DIFFERENT), []
+@pytest.mark.parametrize(("seed", "offsets"), [(0, DIFFERENT), (34, (0, 0.5, -0.5, 0))])  # The latter is a close call.
+def test_fits_and_the_n0_that_is_selected_are_those_of_their_definition(seed, offsets):
+  part, sentences = _part(seed, offsets), []
   fitted = evaluation.fit([part], {"mine": SHARE}, sentences.append, "task")
   (params,), number, fold = fitted["mine by task"][1], part.subgroups["task"].number, stratified_folds(part.labels, 5)
 
