@@ -105,7 +105,7 @@ def score_range(score: Score, num_classes: int) -> tuple[float, float]:
   >>> score_range("msp", 4)
   (0.25, 1.0)
   """
-  checks.number("num_classes", num_classes, low=2, integer=True)
+  checks.options(num_classes=(num_classes, "integer [2, inf)"))
   ranges = {msp: (1 / num_classes, 1.0), margin: (0.0, 1.0), negative_entropy: (-math.log(num_classes), 0.0)}
   function = get(score)
   if function not in ranges:

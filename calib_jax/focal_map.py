@@ -50,7 +50,7 @@ def focal_calibration_map(probs: ArrayLike, gamma: float) -> Array:
   >>> focal_calibration_map(jnp.array([[0.6, 0.4]]), 2.0).round(2)
   Array([[0.75, 0.25]], dtype=float32)
   """
-  checks.number("gamma", gamma, low=-1, open_low=True)
+  checks.options(gamma=(gamma, "(-1, inf)"))
   return jnp.exp(log_focal_map(_logarithm(probs), gamma))
 
 
@@ -77,7 +77,7 @@ def inverse_focal_calibration_map(probs: ArrayLike, gamma: float) -> Array:
   >>> inverse_focal_calibration_map(jnp.array([[0.8, 0.2]]), 2.0).round(2)
   Array([[0.63, 0.37]], dtype=float32)
   """
-  checks.number("gamma", gamma, low=-1, open_low=True)
+  checks.options(gamma=(gamma, "(-1, inf)"))
   return jax.nn.softmax(-jax.nn.softplus(-inverse_log_odds(_logarithm(probs), gamma)))
 
 

@@ -7,7 +7,7 @@ traced.
 
 from calib_jax._checks.arguments import batch, classified, example_values, examples, paired
 from calib_jax._checks.layers import layer
-from calib_jax._checks.limits import choice, number, options, suggestion
+from calib_jax._checks.limits import choice, options, suggestion
 from calib_jax._checks.shapes import (
   aligned,
   array,
@@ -38,6 +38,6 @@ from calib_jax._checks.weights import counts, weights_and_where
 
 __all__ = ["aligned", "are_right_on_host", "array", "batch", "check_values", "choice", "class_values", "classified",
            "counts", "example_values", "examples", "floating", "gathered", "is_readable", "is_traced", "label_values",
-           "layer", "mapped_axis", "mask", "masked_class", "number", "one_value_each", "options", "out_of_range",
+           "layer", "mapped_axis", "mask", "masked_class", "one_value_each", "options", "out_of_range",
            "outputs_and_labels", "over_classes", "pair_values", "paired", "rank", "same_shape", "something_counts",
            "suggestion", "warn_of_probs", "weights_and_where"]

@@ -31,11 +31,7 @@ Array = jax.Array
 
 
 def examples(logits, labels, where=None, *, soft: bool = False) -> tuple[Array, Array]:
-  """The arrays of a loss per example: ``(logits [..., K] of float32 or wider, labels [...])``; ignored rows are zeros.
-
-  Labels are integers in ``[0, K)``, which become int32, or where ``soft`` also distributions ``[..., K]``. A wrong
-  dtype is a TypeError, and a wrong shape or a label out of range a ValueError.
-  """
+  """The arrays of a loss per example: logits ``[..., K]`` and labels as ``outputs_and_labels``, 0 in ignored rows."""
   passed, (logits, labels) = labels, outputs_and_labels(logits, labels, soft=soft)
   label_values(passed, logits.shape[-1], where)
   if where is None:
@@ -53,11 +49,7 @@ def example_values(values: Array, labels: Array, where, num_classes: int) -> Arr
 
 def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, soft: bool = False
           ) -> tuple[Array, Array, Array]:
-  """The arrays of a loss per batch or a fit: ``(logits [N, K], labels, weights [N])``, as ``examples`` checks them.
-
-  Leading axes become one, and ignored rows are zeros. The weights are ``where`` as bools if none were given. An
-  integer weight w equals w copies of the row. A mapped axis of the name ``axis_name`` must be there.
-  """
+  """The arrays of a loss per batch or a fit: ``(logits [N, K], labels, counts [N])``, 0 in ignored rows."""
   if axis_name is not None:
     mapped_axis(axis_name)
   passed, (logits, labels) = labels, outputs_and_labels(logits, labels, soft=soft)

@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from calib_jax._checks.limits import number
+from calib_jax._checks.limits import options
 from calib_jax._checks.shapes import array, gathered, mask, out_of_range
 from calib_jax._checks.values import label_values
 
@@ -13,13 +13,8 @@ Array = jax.Array
 
 
 def layer(features, kernel, bias, labels, where, chunk) -> tuple[Array, Array, Array | None, Array, Array, Array]:
-  """The arrays ``(features [N, D], kernel [D, K], bias [K], labels [N], where [N], outside [N])``, types as passed.
-
-  ``features`` are ``[..., D]``, whose leading axes become one, as those of ``labels`` and ``where`` do. ``outside`` is
-  True where a label that counts is not in ``[0, K)``; it is 0 there. The rows that are ignored are zeros. A wrong
-  dtype is a TypeError, and a wrong shape or a label out of range, if it can be read, a ValueError.
-  """
-  number("chunk", chunk, low=2, integer=True)
+  """``(features [N, D], kernel [D, K], bias [K], labels [N], where [N], outside [N])``; outside are no classes."""
+  options(chunk=(chunk, "integer [2, inf)"))
   features, kernel = _floats(features, "features"), _floats(kernel, "kernel")
   bias = None if bias is None else _floats(bias, "bias")
   if kernel.ndim != 2 or features.shape[-1:] != kernel.shape[:1] or kernel.shape[1] < 2:

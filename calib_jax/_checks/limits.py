@@ -7,41 +7,43 @@ what it was and what was expected.
 from collections.abc import Iterable
 import difflib
 import functools
-import math
 import re
 
 import jax
 
 
 def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
-  """Checks the options of a function: for each by name, its value and what the value may be.
-
-  The limit is ``bool``; the choices; or an interval as a text, of which ``"[0, 1)"`` holds 0 but not 1. After
-  ``"integer "`` it holds whole numbers only, and before ``" or max"`` the text ``max`` (or another) is allowed too. A
-  value of the wrong kind is a TypeError, and one that is not within its limit a ValueError. Of a number that is
-  traced, the interval is not checked. What selects a formula or a shape (bools, choices, whole numbers) must not be
-  traced.
-
-  >>> options(norm=("max", "[1, inf) or max"), gamma=(-1, "[0, inf)"))
-  Traceback (most recent call last):
-  ValueError: gamma must be in [0, inf): got -1.
-  """
+  """Checks options, each ``(value, limit)``: ``bool``, choices, or a text as ``"integer [1, inf) or max"``."""
   for name, (value, limit) in values_and_limits.items():
-    if not isinstance(limit, str):
+    if isinstance(limit, str):
+      _number(name, value, limit)
+    else:
       choice(name, value, (True, False) if limit is bool else limit)
-      continue
-    interval, other = _interval(limit)
-    if other is None or isinstance(value, jax.core.Tracer) or str(value) != other:
-      number(name, value, **interval, other=other)
+
+
+def _number(name: str, value, limit: str) -> None:
+  """Checks a number, unless it is traced, against an interval as a text, beside which it may be another text."""
+  kind, interval, other = _parsed(limit)
+  if kind == "an integer":
+    _static(name, value)
+  if isinstance(value, jax.core.Tracer) or (other and str(value) == other):
+    return
+  also = f" or {other}" if other else ""
+  kinds = int if kind == "an integer" else (int, float)
+  if isinstance(value, bool) or not (isinstance(value, kinds) or getattr(value, "ndim", None) == 0):
+    raise TypeError(f"{name} must be {kind}{also}: got {value!r}.")
+  low, high = map(float, interval[1:-1].split(", "))
+  is_above = float(value) >= low if interval[0] == "[" else float(value) > low
+  is_below = float(value) <= high if interval[-1] == "]" else float(value) < high
+  if not (is_above and is_below):  # As neither of NaN is.
+    raise ValueError(f"{name} must be in {interval}{also}: got {float(value):g}.")
 
 
 @functools.cache
-def _interval(limit: str) -> tuple[dict[str, object], str | None]:
-  """The keyword arguments of ``number`` for an interval as a text, and the text that is allowed beside it."""
-  integer, left, low, high, right, other = re.fullmatch(
-    r"(integer )?([\[(])(\S+), (\S+)([\])])(?: or (\S+))?", limit).groups()
-  return {"low": float(low), "high": float(high), "open_low": left == "(", "open_high": right == ")",
-          "integer": bool(integer)}, other
+def _parsed(limit: str) -> tuple[str, str, str | None]:
+  """The kind of number, the interval and the other text of a limit."""
+  integer, interval, other = re.fullmatch(r"(integer )?([\[(]\S+, \S+[\])])(?: or (\S+))?", limit).groups()
+  return "an integer" if integer else "a number", interval, other
 
 
 def choice(name: str, value, choices: Iterable) -> None:
@@ -61,9 +63,7 @@ def _static(name: str, value) -> None:
 
 
 def suggestion(value, choices: Iterable) -> str:
-  """`` Did you mean …?`` with the name among ``choices`` that ``value`` may stand for, or nothing.
-
-  ``value`` may leave out words of the name or cut them short, or be spelt nearly as the name is.
+  """`` Did you mean …?`` with the name that ``value`` leaves out words of, cuts short or misspells, or nothing.
 
   >>> [suggestion(name, ["soft_avuc", "soft_binned_ece"]) for name in ("soft_ece", "sbece", "soft_avu")]
   [" Did you mean 'soft_binned_ece'?", " Did you mean 'soft_binned_ece'?", " Did you mean 'soft_avuc'?"]
@@ -84,25 +84,3 @@ def _abbreviates(letters: str, words: list[str]) -> bool:
     return not letters
   return any(letters.startswith(words[0][:length]) and _abbreviates(letters[length:], words[1:])
              for length in range(len(words[0]), 0, -1))
-
-
-def number(name: str, value, *, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
-           open_high: bool = False, integer: bool = False, other: str | None = None) -> None:
-  """Checks that a Python number lies in ``[low, high]`` (open ends on request). Traced values are not checked.
-
-  ``other`` is what the value may be as well, for the message.
-  """
-  if integer:
-    _static(name, value)
-  if isinstance(value, jax.core.Tracer):
-    return
-  kinds, also = (int,) if integer else (int, float), f" or {other}" if other else ""
-  if isinstance(value, bool) or not (isinstance(value, kinds) or getattr(value, "ndim", None) == 0):
-    raise TypeError(f"{name} must be {'an integer' if integer else 'a number'}{also}: got {value!r}.")
-  value = float(value)
-  below = value <= low if open_low else value < low
-  above = value >= high if open_high else value > high
-  if below or above or math.isnan(value) or math.isinf(value):
-    left = "(" if open_low or low == -math.inf else "["
-    right = ")" if open_high or high == math.inf else "]"
-    raise ValueError(f"{name} must be in {left}{low:g}, {high:g}{right}{also}: got {value:g}.")

@@ -14,15 +14,7 @@ Registered = TypeVar("Registered", bound=Callable)
 
 
 def register(registry: MutableMapping[str, Callable], name: str | None = None) -> Callable[[Registered], Registered]:
-  """A decorator that adds a function or class to ``registry``, under ``name`` or its own name, and returns it as it is.
-
-  >>> shapes = {}
-  >>> @register(shapes)
-  ... def square(side):
-  ...   return side**2
-  >>> shapes["square"](3)
-  9
-  """
+  """A decorator that adds a function or class to ``registry``, under ``name`` or its own name."""
   def add(function: Registered) -> Registered:
     registry[name or function.__name__] = function
     return function
@@ -45,10 +37,7 @@ def find(argument: str, choice: str | Callable, registry: Mapping[str, Callable]
 
 
 def options(function: Callable, *, positional: bool = False) -> dict[str, object]:
-  """What a config may set of a registered function, with its defaults: ``inspect.Parameter.empty`` where it has none.
-
-  These are a function's keyword-only parameters (and its positional ones, if ``positional``), and a dataclass's fields
-  beyond those of the class that it extends.
+  """What a config may set of a registered function: keyword-only parameters or a dataclass's own fields, with defaults.
 
   >>> def rectangle(position, *, width=1.0, height=2.0): ...
   >>> options(rectangle)

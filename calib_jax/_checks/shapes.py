@@ -120,10 +120,8 @@ def same_shape(a: Array, b: Array, names: tuple[str, str]) -> None:
 
 
 def gathered(x: Array, first: int = 0) -> Array:
-  """``x``, whose axes from ``first`` on are copied to all devices if they are sharded over axes of the type Explicit.
-
-  Sorts and bins need all rows, and with Explicit axes JAX does not gather them by itself.
-  """
+  """``x``, whose axes from ``first`` on are copied to all devices if they are sharded over Explicit axes."""
+  # Sorts and bins need all rows, and with Explicit axes JAX does not gather them by itself.
   sharding = jax.typeof(x).sharding
   return _resharded(x, sharding.mesh, sharding.spec[:first]) if any(sharding.spec[first:]) else x
 

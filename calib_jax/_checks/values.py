@@ -39,28 +39,14 @@ _values_are_checked = os.environ.get("CALIB_JAX_CHECK_VALUES", "1") != "0"
 
 
 def check_values(enabled: bool) -> None:
-  """Turns the checks of values, which are on by default, on or off for the whole program.
-
-  Args:
-    enabled: whether ``class_values`` and ``pair_values`` read any values.
-
-  >>> check_values(True)
-  """
+  """Turns the checks of values, which are on by default, on or off for the whole program."""
   global _values_are_checked
   _values_are_checked = enabled
 
 
 def class_values(outputs, labels, where=None, *, name: str = "probs", always: bool = False,
                  converted: tuple[Array, Array] | None = None) -> None:
-  """Checks the values of probabilities or logits ``[..., K]`` and of their integer labels ``[...]``.
-
-  All must be finite, and labels in ``[0, K)``. Where ``name`` is ``"probs"``, they must also be at least 0, and sum to
-  1 in each row to within 1e-3, or 4 eps of their dtype. Logits may be -inf, but that of the label must be less than
-  1e4 below its row's largest: otherwise the row does not have the label's class. Rows whose ``where`` is False are not
-  read. Traced arrays are not checked, nor are any arrays after ``check_values(False)`` unless ``always``.
-  ``converted`` is what ``outputs_and_labels`` returned for logits and labels, if it was called before. The message of
-  the ValueError says how many rows are wrong, and which is the first.
-  """
+  """Checks probabilities or logits ``[..., K]`` and labels; ``converted`` is what ``outputs_and_labels`` returned."""
   if not (_values_are_checked or always) or is_traced(outputs, labels, where):
     return
   if name == "logits" and are_right_on_host(outputs, labels):
@@ -90,11 +76,8 @@ def class_values(outputs, labels, where=None, *, name: str = "probs", always: bo
 
 
 def are_right_on_host(logits, labels) -> bool:
-  """Whether NumPy sees that a fit can take logits ``[..., K]`` and labels as they are; if not, the checks say why.
-
-  They are arrays of NumPy or of one CPU, so that nothing is copied. In a fit of 2,000 examples of two classes, the
-  checks one by one take as long as the fit.
-  """
+  """Whether NumPy sees without a copy that a fit can take arrays as they are; if not, the other checks say why."""
+  # In a fit of 2,000 examples of two classes, the checks one by one take as long as the fit.
   if is_traced(logits, labels) or not (_is_on_host(logits) and _is_on_host(labels)):
     return False
   logits, labels = np.asarray(logits), np.asarray(labels)
@@ -140,12 +123,7 @@ def something_counts(labels, where=None) -> None:
 
 
 def warn_of_probs(logits: Array, where: Array | None = None) -> None:
-  """Warns if the logits ``[..., K]`` look like probabilities: rows in [0, 1] whose sum is within 1e-3 of 1.
-
-  Of most logits the first row is read, and of others at most the first ``LOOKED_AT`` numbers. Rows whose ``where`` is
-  False are not read, nor are traced arrays, arrays of which another process holds a part, or any after
-  ``check_values(False)``. Python shows a warning once for each line of the program outside this package.
-  """
+  """Warns if the logits ``[..., K]`` look like probabilities: rows in [0, 1] whose sum is within 1e-3 of 1."""
   if not _values_are_checked or not is_readable(logits, where):
     return
   shard = logits.addressable_shards[0]  # What one device holds is read without a copy from the others.

@@ -14,14 +14,7 @@ Array = jax.Array
 
 
 def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | None]:
-  """The weights, or None, and which rows count: those of ``where`` whose weight is not 0; or None for all.
-
-  Of ``labels`` ``[...]`` only the shape is used. A wrong dtype is a TypeError, and a wrong shape or a weight that is
-  not finite or below 0 a ValueError, or NaN where it is traced.
-
-  >>> weights_and_where(np.array([2.0, 0.0]), None, np.array([1, 1]))[1]
-  Array([ True, False], dtype=bool)
-  """
+  """The weights, or None, and which rows count: those of ``where`` whose weight is not 0; or None for all."""
   if weights is None:
     return None, array(where, "where")
   weights, where = real_weights(weights, where, np.shape(labels)), mask(where, np.shape(labels))

@@ -108,7 +108,7 @@ def select(logits: ArrayLike, labels: ArrayLike, candidates: Sequence[str] | Map
   passed, (logits, labels) = (logits, labels), checks.outputs_and_labels(logits, labels)
   checks.rank(logits, 2, "logits", "[N, K]")
   checks.choice("criterion", criterion, CRITERIA)
-  checks.number("folds", folds, low=2, integer=True)
+  checks.options(folds=(folds, "integer [2, inf)"))
   if candidates is None:
     candidates = CANDIDATES
     if logits.shape[1] == 2:  # Of two classes, the matrix gains nothing over the vector.

@@ -98,7 +98,7 @@ def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: 
     raise ValueError("gammas must be one more than thresholds, which ascend: "
                      f"got gammas={tuple(gammas)!r} and thresholds={tuple(thresholds)!r}.")
   for gamma in gammas:
-    checks.number("gammas", gamma, low=0)
+    checks.options(gammas=(gamma, "[0, inf)"))
   odds = label_odds(logits, labels)
   p = jax.nn.sigmoid(-odds)
   gamma = jnp.full_like(p, gammas[0])

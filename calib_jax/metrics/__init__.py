@@ -30,6 +30,7 @@ from calib_jax.metrics.scores import (
   mean_entropy,
   nll,
   top_label,
+  top_label_from_features,
   validate,
 )
 from calib_jax.metrics.shorthands import (
@@ -41,7 +42,6 @@ from calib_jax.metrics.statistics import cohens_d, sem, within_subject_sem
 from calib_jax.metrics.sweep import sweep_calibration_error
 from calib_jax.metrics.unbinned import kde_calibration_error, ks_calibration_error, smooth_calibration_error
 from calib_jax.metrics.variational import VariationalError, variational_calibration_error
-from calib_jax.metrics.vocabulary import top_label_from_features
 
 __all__ = ["CONSERVATIVE", "CONVENTIONS", "Assessment", "BiasModel", "CalibrationHistogram", "CalibrationRefinement",
            "ClassGroupScores", "Reliability", "RiskCoverage", "VariationalError", "accuracy",

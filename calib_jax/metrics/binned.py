@@ -133,18 +133,16 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     sign: which gaps count: ``"both"``; ``"over"``, those where the confidence exceeds the accuracy; or ``"under"``, the
       reverse. For norm 1, the errors of ``"over"`` and ``"under"`` add up to that of ``"both"``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0: for how many examples each stands, so that whole weights are
-      repeated examples. All means and shares are weighted. If they are not all whole, each of M equal-mass bins has the
-      M-th part of their sum, and an example at an edge belongs in parts to both sides. With ``debias`` they are numbers
-      of examples: :math:`n_b` is their sum, whose scale then matters.
+    weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row. If they
+      are not all whole, each of M equal-mass bins has the M-th part of their sum, and an example at an edge belongs in
+      parts to both sides. With ``debias`` the scale of the weights matters: :math:`n_b` is the sum of a bin's.
 
   Returns:
     A scalar. Empty bins contribute 0, and the value is 0 if nothing counts. Without ``debias`` it is biased upwards,
     and more so the fewer examples a bin has. O(NM) time for equal width, and a sort for equal mass.
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape or value.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   References:
     Karandikar et al. 2021, Eqs. 6-7.
@@ -191,14 +189,13 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
     norm: p, at least 1, or ``"max"``, the largest gap of any bin of any class.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0, as for ``calibration_error``; the mean over classes has none.
+    weights: optional ``[...]`` example weights, at least 0, as for ``calibration_error``; classes have none.
 
   Returns:
     A scalar; 0 if nothing counts. O(NKM) time, or K sorts for equal mass.
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape or value.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   References:
     Zhou et al. 2025, Definition 3.7; Kumar et al. 2019.
@@ -259,14 +256,13 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
     binning: ``"equal_width"`` or ``"equal_mass"``.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0, as for ``calibration_error``.
+    weights: optional example weights of that shape, at least 0, as for ``calibration_error``.
 
   Returns:
     ``Reliability``. Inner edges of equal-mass bins lie midway between neighbouring groups.
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape or value.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   >>> reliability(jnp.array([0.9, 0.7, 0.2]), jnp.array([True, False, False]), num_bins=2).accuracy
   Array([0. , 0.5], dtype=float32)

@@ -33,11 +33,7 @@ class ClassGroupScores(NamedTuple):
 
 
 def group_of_classes(train_counts: Array) -> Array:
-  """0, 1 or 2 for each class: head, medium or tail, as ``class_group_scores`` divides them.
-
-  >>> group_of_classes(jnp.array([5, 500, 50, 7]))
-  Array([2, 0, 0, 1], dtype=int32)
-  """
+  """0, 1 or 2 for each class: head, medium or tail, as ``class_group_scores`` divides them."""
   by_frequency = jnp.argsort(train_counts, descending=True, stable=True)
   return binning.equal_mass_index(jnp.argsort(by_frequency), len(train_counts), NUM_GROUPS)
 
@@ -58,14 +54,13 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
     train_counts: ``[K]`` integers, the number of training examples of each class.
     num_bins: M, the number of equal-width bins of the calibration error.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     ``ClassGroupScores``.
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape or value.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   >>> probs = jnp.array([[0.8, 0.1, 0.1], [0.6, 0.2, 0.2], [0.6, 0.1, 0.3]])
   >>> class_group_scores(probs, jnp.array([0, 0, 2]), jnp.array([500, 50, 5])).accuracy

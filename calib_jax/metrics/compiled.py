@@ -20,12 +20,7 @@ Array = jax.Array
 def of_pairs(formula: Callable[..., Any], scores: ArrayLike, values: ArrayLike, where: ArrayLike | None,
              weights: ArrayLike | None, *arrays: ArrayLike, names: tuple[str, str] = ("confidence", "correct"),
              high: float = 1.0, binary: bool = False, **options: Any):
-  """``formula(scores [N], values [N], counts [N], *arrays, **options)`` of what ``checks.paired`` returns.
-
-  The formula is a function of a module, compiled for each combination of the options, which are Python values. Counts
-  are numbers with weights, and else bools. ``names`` are what errors call the scores and values; ``high`` and
-  ``binary`` are as for ``checks.pair_values``.
-  """
+  """``formula(scores [N], values [N], counts [N], *arrays, **options)`` of checked arrays; ``names`` are for errors."""
   scores, values = checks.array(scores, names[0]), checks.array(values, names[1])
   weights, where = checks.weights_and_where(weights, where, scores)
   checks.pair_values(scores, values, where, names=names, high=high, binary=binary)

@@ -134,18 +134,8 @@ def smooth_error(coefficients: Array, inverse: Callable[[Array], Array]) -> Arra
   return xp.exp(carry[0])
 
 
-def risk_curve(risk_sums: Array, taken: Array) -> Array:
-  """The mean risk of the k most confident examples; AURC is its mean over k from 1 to N.
-
-  The ``risk_sums`` are over the k examples, of which those of equal confidence share the mean of their risks: the sums
-  rise linearly through a tie. The numbers k, ``taken``, are at least 1. The excess AURC is the AURC minus that of the
-  best order, which is the order by the risk itself.
-  """
-  return risk_sums / taken.astype(risk_sums.dtype)
-
-
 def risk_area(risk_before: Array, risk: Array, before: Array, weight: Array) -> Array:
-  r"""What a tie of weight w adds to N times the AURC: the sum of ``risk_curve`` over its examples.
+  r"""What a tie of weight w adds to N times the AURC: the sum of the mean risks of the k surest over its examples k.
 
   With B and S the weights and the risks (the sum of weights times risks) of all more confident examples and s the
   risks of the tie, the curve at the k-th example is :math:`(S + s (k - B) / w) / k`, and its sum over k from B + 1 to
@@ -157,11 +147,8 @@ def risk_area(risk_before: Array, risk: Array, before: Array, weight: Array) -> 
 
 
 def fewest(total: Array, share: Array | float) -> Array:
-  """The fewest of ``total`` examples ``[...]`` that are at least a ``share`` of them, int32.
-
-  The product may round to the wrong side of an integer, so the shares of that integer and its neighbour are compared
-  with ``share`` themselves.
-  """
+  """The fewest of ``total`` examples ``[...]`` that are at least a ``share`` of them, int32."""
+  # The product may round to the wrong side of an integer, so the shares of that integer and its neighbour are compared.
   xp = array_module(total)
   total, share = xp.maximum(total, 1).astype(xp.float32), xp.asarray(share, xp.float32)
   number = xp.ceil(share * total)

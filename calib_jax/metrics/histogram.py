@@ -3,9 +3,9 @@
 The state counts examples in the cells of ``cells.Cells`` and in 15 bins of equal width.
 
 >>> probs, labels = jnp.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]]), jnp.array([0, 1, 1])
->>> state = CalibrationHistogram.empty()
+>>> state, of_batch = CalibrationHistogram.empty(), jax.jit(CalibrationHistogram.from_model_output)
 >>> for i in range(3):
-...   state = state.merge(CalibrationHistogram.from_model_output(labels=labels[i:i + 1], probs=probs[i:i + 1]))
+...   state = state.merge(of_batch(labels=labels[i:i + 1], probs=probs[i:i + 1]))
 >>> state.compute()["expected_calibration_error"].round(3)
 Array(0.4, dtype=float32)
 """
@@ -87,8 +87,8 @@ class CalibrationHistogram(NamedTuple):
       probs: ``[..., K]`` floats whose rows sum to 1; either these or ``logits``.
       logits: ``[..., K]`` floats.
       where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-      weights: optional ``[...]`` integers, at least 0: for how many examples each stands. Others are refused: states
-        merge exactly because they count, and real sums would depend on the order.
+      weights: optional ``[...]`` integer example weights, at least 0: w equals w copies of the row. Others are refused:
+        states merge exactly because they count, and real sums would depend on the order.
       **_: other outputs of a model, which clu passes to all metrics of a collection, are ignored.
 
     Returns:
@@ -130,14 +130,7 @@ class CalibrationHistogram(NamedTuple):
                bin_counts, bin_correct, confidence_sums, jnp.zeros_like(confidence_sums))
 
   def merge(self, other: "CalibrationHistogram") -> "CalibrationHistogram":
-    """The state of the examples of both states.
-
-    Args:
-      other: a state.
-
-    Returns:
-      The state.
-    """
+    """The state of the examples of this state and of the ``other`` one."""
     total, rounding_error = exact_sum(self.bin_confidence, other.bin_confidence)
     summed = jax.tree.map(jnp.add, self, other)
     return summed._replace(bin_confidence=total, bin_remainder=summed.bin_remainder + rounding_error)

@@ -45,8 +45,8 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike | None = None,
       wrong and 0 where it is right.
     risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0: for how many examples each stands. The curve has one point
-      an example all the same, at which all it stands for is taken.
+    weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row. The
+      curve has one point an example all the same, at which all of its weight is taken.
 
   Returns:
     ``RiskCoverage`` of ``[N]`` arrays. O(N log N).
@@ -89,7 +89,8 @@ def _risk_coverage_curve(confidence: Array, risk: Array, counts: Array) -> RiskC
   taken = jnp.arange(1, 1 + len(key), dtype=jnp.int32)
   sums = before + (total[last] - before) * ((taken - first) / (last - first + 1)).astype(total.dtype)
   coverage = taken.astype(total.dtype) / jnp.maximum(count, 1).astype(total.dtype)
-  return RiskCoverage(*(jnp.where(is_counted, x, jnp.nan) for x in (coverage, formulas.risk_curve(sums, taken))))
+  mean_risk = sums / taken.astype(total.dtype)
+  return RiskCoverage(*(jnp.where(is_counted, x, jnp.nan) for x in (coverage, mean_risk)))
 
 
 def _most_confident_first(confidence: Array, counts: Array, *others: Array) -> list[Array]:
@@ -122,7 +123,7 @@ def _tied(confidence: Array, risk: Array, weights: Array) -> _Tied:
 
 def _weighted_curve(tied: _Tied) -> RiskCoverage:
   sums = tied.risk_before + tied.risk * (tied.taken - tied.before) / binning.divisor(tied.mass)
-  curve = tied.taken / binning.divisor(tied.taken[-1]), formulas.risk_curve(sums, binning.divisor(tied.taken))
+  curve = tied.taken / binning.divisor(tied.taken[-1]), sums / binning.divisor(tied.taken)
   return RiskCoverage(*(jnp.where(tied.weights != 0, x, jnp.nan) for x in curve))
 
 
@@ -143,9 +144,9 @@ def aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk: Array
       wrong and 0 where it is right.
     risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0: for how many examples each stands, whose number N is their
-      sum. For other than whole weights H is the harmonic number of any real number, :math:`H_x = \psi(x + 1) + \gamma`,
-      so that the scale of the weights matters, and less so the larger they are.
+    weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row, and N
+      is their sum. For others H is the harmonic number of any real number, :math:`H_x = \psi(x + 1) + \gamma`, so that
+      the scale of the weights matters, and less so the larger they are.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N).
@@ -185,7 +186,7 @@ def excess_aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk
       wrong and 0 where it is right.
     risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0: for how many examples each stands, as for ``aurc``.
+    weights: optional example weights of that shape, at least 0, as for ``aurc``.
 
   Returns:
     A scalar, at least 0 up to rounding; 0 if nothing counts. O(N log N).
@@ -213,14 +214,13 @@ def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = 
     scores: floats of any shape and range.
     positives: bools of that shape.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0: for how many examples each stands.
+    weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape.
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   >>> auroc(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.875, dtype=float32)
@@ -252,14 +252,13 @@ def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, wh
     positives: bools of that shape.
     tpr: in (0, 1].
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0: for how many examples each stands.
+    weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar in [0, 1]; nan if there are no positives or no negatives. O(N log N).
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape or value.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   >>> fpr_at_tpr(jnp.array([0.9, 0.6, 0.6, 0.1]), jnp.array([True, True, False, False]))
   Array(0.5, dtype=float32)

@@ -84,19 +84,11 @@ class Ordered:
 
 
 class Cells:
-  """The examples of one model in cells of near confidences, with the sums of each random block of examples.
-
-  It takes the place of ``Ordered`` for resamples of whole blocks, in which all examples of a cell have its mean
-  confidence. A cell lies within a bin of equal width, and holds examples of one confidence or about one in
-  ``num_cells`` of all.
-  """
+  """The examples of one model in cells of near confidences, for resamples of random blocks in place of ``Ordered``."""
 
   def __init__(self, confidence: np.ndarray, correct: np.ndarray, block: np.ndarray, num_bins: int, num_cells: int,
                weights: np.ndarray | None = None):
-    """Adds up the examples of each block, from 0 on, and cell; edges of bins divide some of the ``num_cells``.
-
-    The ``weights`` are as those of ``Ordered``.
-    """
+    """Adds up the examples of each block and cell; edges of equal width divide some of the ``num_cells``."""
     ordered, self.num_bins, self._confidence = Ordered(confidence, num_bins), num_bins, confidence
     self._weights = weights
     number = np.arange(len(ordered.values))
@@ -270,16 +262,9 @@ def smooth(sums: Sums) -> np.ndarray:
 
 def risk_coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.ndarray,
                   risks: tuple[float, ...]) -> np.ndarray:
-  r"""The area under the risk-coverage curve, its excess over the best order's, and the coverage at each of ``risks``.
-
-  The area is that of ``metrics.aurc``, with the examples in steps of equal confidence. The k-th most confident example
-  has the weight H_N - H_{k-1}, and those of a step share the mean of their weights, so that only steps with errors add
-  to it. Between them the risk falls as k grows, so that it is lowest just before such a step.
-
-  ``before`` and ``after`` ``[R, E]`` are the numbers of examples up to each step, without it and with it, ``errors``
-  ``[R, E]`` those of its errors, and ``total`` ``[R, 1]`` that of all examples, as ``Ordered.steps`` returns them. The
-  result is ``[R, 2 + risks]``.
-  """
+  """The area under the risk-coverage curve, its excess, and the coverage at each of ``risks``: ``[R, 2 + risks]``."""
+  # The k-th most confident example has the weight H_N - H_{k-1}, and those of a step share the mean of their weights:
+  # only steps with errors add to the area. Between them the risk falls as k grows, to its lowest just before a step.
   return np.concatenate([_areas(before, after, errors, total), *(
     _coverage(before, after, errors, total, risk) for risk in risks)], axis=1)
 
@@ -322,4 +307,4 @@ def risk_curve(size: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.nd
   # From the most confident example down. The number of errors rises linearly through a tie.
   taken, wrong = np.arange(1, 1 + size[-1]), size - correct
   errors = np.interp(taken, (size[-1] - size)[::-1], (wrong[-1] - wrong)[::-1])
-  return taken, formulas.risk_curve(errors, taken)
+  return taken, errors / taken

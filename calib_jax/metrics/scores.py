@@ -1,12 +1,14 @@
 """Accuracy and proper scores of probabilities ``[..., K]`` and integer labels ``[...]``."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._numerics import binning
+from calib_jax._numerics import binning, vocabulary
 from calib_jax._numerics.binning import masked_mean
 from calib_jax.confidence import negative_entropy
 from calib_jax.intervals.bias_models import unbiased
@@ -69,6 +71,44 @@ def _top_label_jvp(primals, tangents):
   return (confidence, correct), (tangent, np.zeros(correct.shape, jax.dtypes.float0))
 
 
+def top_label_from_features(features: ArrayLike, kernel: ArrayLike, labels: ArrayLike, *,
+                            bias: ArrayLike | None = None, chunk: int = 4096) -> tuple[Array, Array]:
+  """The ``top_label`` of ``softmax(features @ kernel + bias)``, for ``chunk`` classes at a time.
+
+  The metrics of ``(confidence, correct)`` follow from it, such as ``calibration_error``.
+
+  Args:
+    features: ``[..., D]`` floats.
+    kernel: ``[D, K]`` floats, the last layer.
+    labels: ``[...]`` integers in ``[0, K)``.
+    bias: optional ``[K]`` floats.
+    chunk: the number of classes whose logits are in memory at a time, at least 2.
+
+  Returns:
+    ``(confidence, correct)``, ``[...]`` floats and bools; where a label that is traced is out of range, NaN and False.
+    O(NDK) time; memory for the logits of N rows and ``chunk`` classes.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or range.
+
+  >>> features, kernel = jnp.array([[1.0], [-1.0]]), jnp.array([[3.0, 0.0, 1.0]])
+  >>> confidence, correct = top_label_from_features(features, kernel, jnp.array([0, 2]), chunk=2)
+  >>> confidence.round(1), correct
+  (Array([0.8, 0.7], dtype=float32), Array([ True, False], dtype=bool))
+  """
+  labels = checks.array(labels, "labels")
+  shape = labels.shape
+  features, kernel, bias, labels, _, outside = checks.layer(features, kernel, bias, labels, None, chunk)
+  confidence, correct = _top_label_from_features(features, kernel, bias, labels, chunk)
+  return jnp.where(outside, jnp.nan, confidence).reshape(shape), (correct & ~outside).reshape(shape)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def _top_label_from_features(features, kernel, bias, labels, chunk):
+  rows = vocabulary.row_sums(features, kernel, bias, labels, chunk)
+  return jax.nn.sigmoid(-vocabulary.top_odds(rows)), rows.top == labels
+
+
 @unbiased
 def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
              ) -> Array:
@@ -78,7 +118,7 @@ def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = N
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar in [0, 1]; 0 if nothing counts.
@@ -111,7 +151,7 @@ def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, 
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -140,7 +180,7 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -169,7 +209,7 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
     labels: ``[...]`` integers in ``[0, K)``. They do not change the value: they are an argument so that all scores can
       be called in the same way.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -196,7 +236,7 @@ def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | 
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     ``[K]`` values, nan where no example that counts has the class.

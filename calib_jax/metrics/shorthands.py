@@ -30,7 +30,7 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -65,7 +65,7 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar; 0 if nothing counts.
@@ -99,7 +99,7 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
     ties: ``"share"`` or ``"order"``, for edges that divide a tie.
     sign: ``"both"``, ``"over"`` or ``"under"``: which gaps count.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, at least 0: for how many examples each stands.
+    weights: optional ``[...]`` example weights, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar; 0 if nothing counts.

@@ -41,16 +41,15 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
     norm: p, at least 1.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie, as in ``calibration_error``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0, as for ``calibration_error``: for how many examples each
-      stands. N is their sum if they are all whole, and else the number of examples whose weight is not 0.
+    weights: optional example weights of that shape, at least 0, as for ``calibration_error``. N is their sum if they
+      are all whole, and else the number of examples whose weight is not 0.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N), and O(M²) for the M that is taken, which is some dozens unless the data
     are nearly sorted by correctness.
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape or value.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   References:
     Roelofs et al. 2020, Algorithm 1; Karandikar et al. 2021, Appendix A.
@@ -110,11 +109,7 @@ def _numbers(block: Array, num_bins: Array) -> Array:
 
 
 def _sorted_bins(confidence: Array, correct: Array, count: Array, binning: str, ties: str) -> Bins:
-  """The ``Bins`` of examples in the order of ``confidence`` ``[N]``, of which the first ``count`` count.
-
-  The numbers of correct examples and the sums of confidences before each rank from 0 to N are computed here, each in
-  two parts that are to be added, so that a bin costs the difference of two of them.
-  """
+  """The ``Bins`` of examples in the order of ``confidence`` ``[N]``, of which the first ``count`` count."""
   place, dtype = jnp.arange(len(confidence), dtype=jnp.int32), confidence.dtype
   whole = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(correct, dtype=jnp.int32)])
   fraction = jnp.zeros(whole.shape, dtype)  # What ties add to ``whole``.

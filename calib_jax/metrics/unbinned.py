@@ -49,14 +49,13 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
     ties: ``"share"``: each of several examples of equal confidence counts as the mean of ``correct`` over all of them,
       so that the value does not depend on their order; ``"order"``: they keep their order.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0: for how many examples each stands.
+    weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar; 0 if nothing counts. O(N log N).
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape.
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   References:
     Gupta et al. 2020, Eq. 3.
@@ -102,14 +101,13 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
     confidence: floats of any shape, in [0, 1].
     correct: bools, or zeros and ones, of that shape: whether the event happened.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
-    weights: optional numbers of that shape, at least 0: for how many examples each stands.
+    weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row.
 
   Returns:
     A scalar; 0 if nothing counts. O(N), and 32 Fourier transforms of the grid.
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape.
+    TypeError, ValueError: if an argument has the wrong dtype or shape.
 
   References:
     Błasiok & Nakkiran 2023, Definitions 1-3, Algorithm 1.
@@ -155,16 +153,15 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
     form: ``"top_label"``: Beta kernel on the confidence; ``"canonical"``: Dirichlet kernel on the whole vector;
       ``"marginal"``: Beta kernel on each class, with one bandwidth for all classes, summed over classes.
     where: optional ``[...]`` bools; examples that are False are ignored and may hold NaN.
-    weights: optional ``[...]`` numbers, 0 or at least 1: for how many examples each stands. An example that is left out
-      leaves weight - 1 copies of itself, so that weights between 0 and 1 are refused, and NaN where they are traced.
+    weights: optional ``[...]`` example weights, 0 or at least 1; an integer weight w equals w copies of the row. A row
+      that is left out leaves w - 1 copies, so that weights between 0 and 1 are refused, and NaN where they are traced.
 
   Returns:
     A scalar; 0 with fewer than two examples that count. O(N²) time, 20 times that to choose the bandwidth, and O(N)
     memory.
 
   Raises:
-    TypeError: if an argument has the wrong dtype.
-    ValueError: if an argument has the wrong shape or value.
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   References:
     Popordanoska et al. 2022, Section 3.

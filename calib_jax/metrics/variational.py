@@ -72,7 +72,7 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
     Berta et al. 2026b, `A variational estimator for Lp calibration errors <https://arxiv.org/abs/2602.24230>`_.
 
   >>> rng = np.random.default_rng(0)
-  >>> logits = rng.normal(size=(1500, 3))
+  >>> logits = rng.normal(size=(600, 3))
   >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
   >>> overconfident, calibrated = jax.nn.softmax(3 * logits), jax.nn.softmax(logits)
   >>> error, calibrated = (variational_calibration_error(x, labels) for x in (overconfident, calibrated))
@@ -109,10 +109,7 @@ def _boosting() -> Any:
 
 
 def _out_of_fold(classifier: Any, f: np.ndarray, y: np.ndarray, fold: np.ndarray) -> np.ndarray:
-  """The recalibrated probabilities ``[N, K]`` of each example, by a fit without its fold.
-
-  Classes that a fit has not seen have probability 0; a fit that has seen one class alone is that class.
-  """
+  """The recalibrated probabilities ``[N, K]`` by a fit without the fold; classes that it has not seen have 0."""
   from sklearn.base import clone
   x = np.log(np.maximum(f, np.finfo(np.float32).tiny))
   g = np.zeros_like(f)

@@ -30,18 +30,12 @@ def side(interval: Interval) -> int:
 
 
 def is_miscalibrated(error: Estimate, number: int = 1) -> bool:
-  """Returns whether a calibrated model would hardly show a calibration error as large as this.
-
-  Each of ``number`` tests is made at that part of ``SIGNIFICANCE`` (Bonferroni).
-  """
+  """Returns whether a calibrated model would hardly show such an error, by one of ``number`` tests (Bonferroni)."""
   return error.p_value < SIGNIFICANCE / number
 
 
 def corrected(interval: Interval, number: int) -> Interval:
-  """Returns an interval that is wider, so that as many of its kind hold at once with 95% (Bonferroni).
-
-  Its arms grow as those of a normal interval do.
-  """
+  """Returns a wider interval, so that ``number`` of its kind hold at once with 95% (Bonferroni of normal intervals)."""
   factor = ndtri(1 - SIGNIFICANCE / 2 / number) / ndtri(1 - SIGNIFICANCE / 2)
   return Interval(interval.estimate, interval.estimate - factor * (interval.estimate - interval.low),
                   interval.estimate + factor * (interval.high - interval.estimate))
@@ -69,11 +63,7 @@ def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey) -
 
 
 def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
-  """Returns whether a row is better than every other row of a set.
-
-  Every difference has to exclude zero, so that the chance of a wrong "best" is that of one difference: the number of
-  rows needs no correction.
-  """
+  """Returns whether a row is better than every other one; the chance of a wrong "best" is that of one difference."""
   others = [other for other in evaluated.rows if other != row]
   return bool(others) and COLUMNS[metric].lower_is_better is not None and all(
     compared(evaluated, metric, row, other) == "better" for other in others)
@@ -127,10 +117,7 @@ def excess_of(row: Row) -> Interval:
 
 
 def most_excess(excess: Interval, num_units: float) -> float:
-  """Returns by how much a mean confidence may be wrong, at most 1, by what it is above the accuracy.
-
-  Where all of n examples, or groups of them, are right, up to 3 / n of others may be wrong.
-  """
+  """Returns by how much a mean confidence may be wrong: where n units are right, 3 / n of others may be wrong."""
   return min(max(-excess.low, excess.high, 3 / num_units), 1.0)
 
 
@@ -207,11 +194,7 @@ def subgroups(results: Results, row: RowKey) -> Mapping[str, Mapping[str, Subgro
 
 
 def worse_subgroups(results: Results, row: RowKey) -> list[tuple[str, str, Subgroup]]:
-  """Returns the subgroups of the test set that are shown to be worse than the other examples, the worst first.
-
-  Their p-values are corrected for the number of subgroups of one array, and each array is tested at its part of
-  ``SIGNIFICANCE`` (Bonferroni).
-  """
+  """Returns the subgroups that are shown to be worse than the other examples, the worst first (Bonferroni by array)."""
   by_array = subgroups(results, row)
   worse = [(by, name, x) for by, of_array in by_array.items() for name, x in of_array.items()
            if x.worse_p_value is not None and x.worse_p_value < SIGNIFICANCE / len(by_array)]
@@ -219,10 +202,7 @@ def worse_subgroups(results: Results, row: RowKey) -> list[tuple[str, str, Subgr
 
 
 def disagree(by_convention: Mapping[str, Mapping[Hashable, float]], evaluated: EvaluatedSet) -> list[RowKey]:
-  """Returns the rows that have the lowest error by some convention, most often first, if two differ beyond chance.
-
-  There are none if one row is the lowest by every convention, or if no two of them are told apart by the ECE.
-  """
+  """Returns the rows with the lowest error by some convention, most often first, if the ECE of two differs."""
   wins = [min(errors, key=errors.get) for errors in by_convention.values()]
   rows = sorted(set(wins), key=lambda row: (-wins.count(row), row))
   number = len(rows) * (len(rows) - 1) // 2
@@ -232,10 +212,7 @@ def disagree(by_convention: Mapping[str, Mapping[Hashable, float]], evaluated: E
 
 
 def lost_accuracy(evaluated: EvaluatedSet, row: RowKey, reference: RowKey | None = None) -> float:
-  """Returns how much accuracy a row loses, if that is more than ``POINT``, and else 0.
-
-  By default it is compared with the first model before calibration.
-  """
+  """Returns how much accuracy a row loses against the first one, or ``reference``, if more than ``POINT``, else 0."""
   reference = reference or (next(iter(evaluated.rows))[0], UNCALIBRATED)
   lost = evaluated.rows[reference].estimates["accuracy"].value - evaluated.rows[row].estimates["accuracy"].value
   return lost if lost > POINT else 0.0

@@ -205,10 +205,7 @@ def detection(results: Results, row: RowKey) -> list[tuple[str, dict[str, Any]]]
 
 
 def named(results: Results, model: str, label: str) -> tuple[str, float | None]:
-  """Returns a calibrator with what ``auto`` chose and its temperature, and the temperature, a mean over seeds.
-
-  Others may have a temperature too, beside what else they learn.
-  """
+  """Returns a calibrator with what ``auto`` chose and its temperature, and the temperature, a mean over seeds."""
   calibrator, params = results.fitted[model][label]
   chosen = automatic.names(calibrator, params)
   phrases, temperature = [automatic.phrase(chosen)] if label == automatic.AUTO else [], None

@@ -18,7 +18,6 @@ from tests.calibrators.data import synthetic
 
 pytestmark = pytest.mark.xdist_group("sharding")
 LOGITS, LABELS = synthetic(64, 6)
-TO_FIT = synthetic(64, 5)  # On these, parameterized temperature scaling does not end in another optimum by rounding.
 PROBS, WHERE = np.asarray(jax.nn.softmax(LOGITS)), np.arange(64) % 5 > 0
 ROUNDING = 64 * np.finfo(np.float32).eps  # Sums of 64 terms in another order.
 ROWS = PartitionSpec("batch")
@@ -29,31 +28,23 @@ def _top(metric, **options):
   return lambda probs, labels: metric(*metrics.top_label(probs, labels), **options)
 
 
-def _histogram(probs, labels):
-  return metrics.CalibrationHistogram.from_model_output(probs=probs, labels=labels).compute()
-
-
+# Each way by which arrays reach a formula; sorts and bins need all rows.
 METRICS = {
-  **{name: getattr(metrics, name) for name in ("expected_calibration_error", "adaptive_calibration_error",
-                                               "top_label", "classwise_losses", "kde_calibration_error")},
-  "classwise equal_mass": functools.partial(metrics.classwise_calibration_error, binning="equal_mass"),
-  **{name: _top(getattr(metrics, name)) for name in ("ks_calibration_error", "sweep_calibration_error",
-                                                     "smooth_calibration_error", "excess_aurc", "auroc",
-                                                     "reliability")},
+  **{name: getattr(metrics, name) for name in ("classwise_losses", "adaptive_calibration_error", "top_label")},
+  **{name: _top(getattr(metrics, name)) for name in ("sweep_calibration_error", "auroc")},
   "class_groups": lambda p, y: metrics.class_group_scores(p, y, jnp.arange(6)),
-  "histogram": _histogram,
+  "histogram": lambda p, y: metrics.CalibrationHistogram.from_model_output(probs=p, labels=y).compute(),
   "bootstrap": lambda p, y: metrics.bootstrap(metrics.accuracy, p, y, key=KEY, num_resamples=10),
   "assess": _top(functools.partial(metrics.assess, metrics.calibration_error), key=KEY, num_resamples=10),
   "consistency_interval": lambda p, y: metrics.consistency_interval(
     metrics.calibration_error, metrics.top_label(p, y)[0], key=KEY, num_resamples=10),
 }
 OPTIONS = {"avuc": {"threshold": 0.5}}
-# Fits by sums, products of matrices, sorts, gathers, and on the host.
-FITS = ["temperature_scaling", "matrix_scaling", "ensemble_temperature_scaling", "parameterized_temperature_scaling",
-        "histogram_binning", "classwise_loss_scaling", "isotonic", "spline_calibration"]
+# Fits by sums, products of matrices, sorts, and on the host.
+FITS = ["temperature_scaling", "matrix_scaling", "histogram_binning", "isotonic"]
 APPLIED = {"temperature_scaling": {"temperature": jnp.float32(2)},
            **{name: calibrators.get(name).fit(LOGITS, LABELS) for name in ("histogram_binning", "isotonic")}}
-QUICK = ("expected_calibration_error", "adaptive_calibration_error", "temperature_scaling")
+QUICK = ("adaptive_calibration_error", "temperature_scaling")
 
 
 def _quick(names):
@@ -85,8 +76,8 @@ def _agree(function, *arrays, mesh=None, is_set=False, specs=None):
   with _entered(mesh, is_set):
     actual = function(*(jnp.asarray(x) if spec is None else jax.device_put(x, NamedSharding(mesh, spec))
                         for x, spec in zip(arrays, specs, strict=True)))
-  for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(actual), strict=True):
-    np.testing.assert_allclose(other, one, rtol=ROUNDING, atol=ROUNDING)
+  for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(actual), strict=True):
+    np.testing.assert_allclose(b, a, rtol=ROUNDING, atol=ROUNDING)
   return actual
 
 
@@ -98,18 +89,18 @@ def test_default_mesh(name):
 
 def test_outside_jit():
   # There, values are checked. Each operation is compiled by itself.
-  _agree(METRICS["expected_calibration_error"], PROBS, LABELS)
+  _agree(METRICS["classwise_losses"], PROBS, LABELS)
 
 
 @pytest.mark.parametrize(("name", "axes", "is_set"), [
-  ("soft_avuc", "Explicit", True), ("soft_avuc", "Auto", False), ("soft_avuc", "Auto", True),
-  pytest.param("assess", "Auto", True, marks=pytest.mark.slow)])
+  ("soft_avuc", "Explicit", True), ("soft_avuc", "Auto", False), pytest.param("assess", "Auto", True,
+                                                                             marks=pytest.mark.slow)])
 def test_axes(name, axes, is_set):
   function, scores = _case(name)
   _agree(function, scores, LABELS, mesh=_mesh(axes), is_set=is_set)
 
 
-@pytest.mark.parametrize(("sharded", "is_set"), [(0, True), (1, True), (1, False), (2, False)])
+@pytest.mark.parametrize(("sharded", "is_set"), [(0, True), (1, False), (2, False)])
 def test_only_one_array_is_sharded(sharded, is_set):
   def values(logits, labels, where):
     square = jnp.where(where, losses.square(logits, labels), 0)
@@ -122,15 +113,14 @@ def test_only_one_array_is_sharded(sharded, is_set):
   _agree(jax.jit(values), LOGITS, LABELS, WHERE, is_set=is_set, specs=specs)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "square")) for name in (
-  "square", "pairwise_constraints", "top_label")])
+@pytest.mark.parametrize("name", ["square", pytest.param("top_label", marks=pytest.mark.slow)])
 def test_sharded_classes(name):
   function, scores = _case(name)
   _agree(function, scores, LABELS, mesh=_mesh(shape=(4, 2)), specs=[PartitionSpec("batch", "model"), ROWS])
 
 
-@pytest.mark.parametrize(("name", "check_vma"), [("avuc", True), ("avuc", False), *(
-  pytest.param(name, True, marks=pytest.mark.slow) for name in ("aurc", "sweep_calibration_error"))])
+@pytest.mark.parametrize(("name", "check_vma"), [("avuc", True), ("avuc", False), pytest.param(
+  "sweep_calibration_error", True, marks=pytest.mark.slow)])
 def test_manual_axes(name, check_vma):
   """Each device of ``jax.shard_map`` has rows of its own, and computes what they give."""
   function, scores = _case(name)
@@ -138,35 +128,18 @@ def test_manual_axes(name, check_vma):
   stacked = jax.jit(jax.shard_map(lambda *arrays: jax.tree.map(lambda x: x[None], function(*arrays)), mesh=mesh,
                                   in_specs=ROWS, out_specs=ROWS, check_vma=check_vma))
   actual = stacked(*(jax.device_put(np.concatenate([x, x]), NamedSharding(mesh, ROWS)) for x in (scores, LABELS)))
-  for one, other in zip(jax.tree.leaves(function(scores, LABELS)), jax.tree.leaves(actual), strict=True):
-    np.testing.assert_allclose(other, np.stack([one, one]), rtol=ROUNDING, atol=ROUNDING)
+  for a, b in zip(jax.tree.leaves(function(scores, LABELS)), jax.tree.leaves(actual), strict=True):
+    np.testing.assert_allclose(b, np.stack([a, a]), rtol=ROUNDING, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("name", _quick(FITS))
 def test_fits(name):
-  # With the default penalty the network has several optima near the path of the fit, and rounding decides between them.
-  options = {"weight_decay": 0.1} if name == "parameterized_temperature_scaling" else {}
-  calibrator, mesh = calibrators.get(name, **options), _mesh()
+  calibrator, mesh = calibrators.get(name), _mesh()
   with jax.set_mesh(mesh):
-    logits, labels = (jax.device_put(x, NamedSharding(mesh, ROWS)) for x in TO_FIT)
-    params = calibrator.fit(logits, labels)
-  expected = calibrator.fit(*TO_FIT)
-  nll, expected_nll = (-np.mean(np.asarray(calibrator.apply(jax.tree.map(np.asarray, actual), TO_FIT[0]))[
-    np.arange(64), TO_FIT[1]]) for actual in (params, expected))
-  np.testing.assert_allclose(nll, expected_nll, rtol=1e-3)  # The fits end within tolerance of an optimum.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["beta_calibration", "label_shift", "platt", "smart", "structured_vector_scaling"])
-def test_other_fits(name):
-  calibrator = calibrators.get(name)
-
-  def nll(logits, labels):
-    return losses.cross_entropy(calibrator.apply(calibrator.fit(logits, labels), logits), labels).mean()
-
-  actual = nll(*(jax.device_put(x, NamedSharding(_mesh(), ROWS)) for x in (LOGITS, LABELS)))
-  # The calibration error of a few examples leaves the NLL free: rounding leads SMART to another optimum.
-  np.testing.assert_allclose(actual, nll(LOGITS, LABELS), rtol=0.3 if name == "smart" else 1e-3)
+    params = calibrator.fit(*(jax.device_put(x, NamedSharding(mesh, ROWS)) for x in (LOGITS, LABELS)))
+  nll, expected = (-np.mean(np.asarray(calibrator.apply(jax.tree.map(np.asarray, x), LOGITS))[np.arange(64), LABELS])
+                   for x in (params, calibrator.fit(LOGITS, LABELS)))
+  np.testing.assert_allclose(nll, expected, rtol=1e-3)  # The fits end within tolerance of an optimum.
 
 
 @pytest.mark.parametrize("name", APPLIED)

@@ -43,7 +43,7 @@ def test_sums_equal_the_reference_under_masks_and_vmap(num_bins):
   counts, num_correct, total = _sums(*(np.stack(x) for x in zip(*samples, strict=True)), where, num_bins)
   for i, (confidence, correct) in enumerate(samples):
     confidence, correct = confidence[where[i]], references.shared(confidence[where[i]], correct[where[i]])
-    for b, members in enumerate(references.groups(confidence, num_bins, "equal_mass")):
+    for b, members in enumerate(references.groups(confidence, num_bins)):
       assert counts[i, b] == len(members)
       expected = [np.sum(x[members].astype(np.float64)) for x in (confidence, correct)]
       np.testing.assert_allclose([total[i, b], num_correct[i, b]], expected, rtol=1e-5,
