@@ -17,31 +17,15 @@ def array_module(x: Array | np.ndarray):
 
 
 def soft_membership(confidence: Array, num_bins: int, temperature: float, low: float = 0.0) -> Array:
-  r"""Soft membership of each confidence in equal-width bins: ``[...]`` to ``[..., num_bins]``, rows sum to 1.
-
-  .. math:: u_j(c) = \mathrm{softmax}_j(-(c - \xi_j)^2 / T), \qquad \xi_j = a + (1 - a) (j - 1/2) / M
-
-  with M bins, the ``temperature`` T, and a the ``low`` end of the bins, whose upper end is 1 (Karandikar et al. 2021,
-  Section 4.1). As T tends to 0, each confidence belongs to the bin with the nearest centre alone.
-
-  >>> soft_membership(jnp.array([0.25]), 2, 0.01).round(3)
-  Array([[1., 0.]], dtype=float32)
-  """
+  """Softmax over the bins of -(c - centre)² / T (Karandikar et al. 2021, Section 4.1): ``[...]`` to ``[..., bins]``."""
   centers = low + (1 - low) * (jnp.arange(num_bins, dtype=confidence.dtype) + 0.5) / num_bins
   distance = confidence[..., None] - centers.reshape((1,) * confidence.ndim + (-1,))
   return jax.nn.softmax(-(distance**2) / temperature, axis=-1)
 
 
 def equal_width_index(confidence: Array, num_bins: int, closed: str = "right") -> Array:
-  """Index of each value's bin among ``num_bins`` equal-width bins of [0, 1]; ints in ``[0, num_bins)``.
-
-  With ``closed="right"``, bins are (lo, hi], the first closed at 0; with ``"left"``, [lo, hi), the last closed at 1.
-  Inner edges ``j / num_bins`` are rounded to the precision of the data, so that a float32 0.2 lies on the edge 0.2 of
-  5 bins.
-
-  >>> equal_width_index(jnp.array([0.0, 0.2, 0.21, 1.0]), 5)
-  Array([0, 0, 1, 4], dtype=int32)
-  """
+  """Index of each value's bin (lo, hi], or [lo, hi), among equal-width bins of [0, 1]; the outer bins hold the ends."""
+  # Inner edges are rounded to the precision of the data, so that a float32 0.2 lies on the edge 0.2 of 5 bins.
   if num_bins > 64:
     inner = equal_width_edges(num_bins, confidence.dtype)[1:-1]
     return jnp.searchsorted(inner, confidence, side="left" if closed == "right" else "right").astype(jnp.int32)
@@ -57,13 +41,7 @@ def equal_width_edges(num_bins: int, dtype) -> Array:
 
 
 def equal_mass_index(rank: Array, count: Array | int, num_bins: int) -> Array:
-  """Index of the group of each rank when ``count`` sorted values are split as ``numpy.array_split`` does.
-
-  Group sizes differ by at most one, larger groups first. ``rank`` ``[...]`` counts from 0; ``count`` may be traced.
-
-  >>> equal_mass_index(jnp.arange(5), 5, 3)
-  Array([0, 0, 1, 1, 2], dtype=int32)
-  """
+  """Index of the group of each rank from 0 on when ``count`` sorted values are split as by ``numpy.array_split``."""
   xp = array_module(rank)
   size, larger = xp.divmod(xp.asarray(count, xp.int32), num_bins)
   rank, threshold = rank.astype(xp.int32), larger * (size + 1)
@@ -71,13 +49,7 @@ def equal_mass_index(rank: Array, count: Array | int, num_bins: int) -> Array:
 
 
 def equal_mass_start(group: Array, count: Array | int, num_bins: Array | int) -> Array:
-  """The rank at which each ``group`` of ``equal_mass_index`` begins; ``count`` for group ``num_bins``.
-
-  All arguments may be traced.
-
-  >>> equal_mass_start(jnp.arange(4), 5, 3)
-  Array([0, 2, 4, 5], dtype=int32)
-  """
+  """The rank at which each ``group`` of ``equal_mass_index`` begins; ``count`` for group ``num_bins``."""
   xp = array_module(group)
   size, larger = xp.divmod(xp.asarray(count, xp.int32), num_bins)
   return group * size + xp.minimum(group, larger)
@@ -135,10 +107,7 @@ def bin_sums(values: Array, index: Array, num_bins: int) -> Array:
 
 
 def add_at(place: Array, values: Array, size: int) -> Array:
-  """Sums of the rows of ``values`` by ``place``, int32 in ``[0, size]``; those at ``size`` are ignored.
-
-  They are added to a cell that is thrown away: in CPUs, a branch for each row to leave some out takes as long as two or
-  three additions where it cannot be foreseen, as for a random half of the rows.
-  """
+  """Sums of the rows of ``values`` by ``place``, int32 in ``[0, size]``; those at ``size`` are ignored."""
+  # They are added to a cell that is thrown away: a branch for each row would take as long as two or three additions.
   sums = jnp.zeros((size + 1, *values.shape[1:]), values.dtype)
   return sums.at[place].add(values, mode="promise_in_bounds")[:-1]

@@ -6,11 +6,7 @@ import jax.numpy as jnp
 
 
 def places(number: int, axis_name: str | None) -> Array:
-  """Returns the positions of a device's ``number`` examples in the global batch over the mapped axis, if there is one.
-
-  >>> jax.pmap(lambda _: places(3, "devices"), "devices", devices=jax.devices()[:2])(jnp.zeros(2)).tolist()
-  [[0, 1, 2], [3, 4, 5]]
-  """
+  """Returns the positions of a device's ``number`` examples in the global batch over the mapped axis, if any."""
   return jnp.arange(number) + (0 if axis_name is None else jax.lax.axis_index(axis_name) * number)
 
 

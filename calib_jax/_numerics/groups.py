@@ -4,14 +4,7 @@ import numpy as np
 
 
 def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | None = None) -> np.ndarray:
-  """The fold of each example ``[N]``, so that each fold has its share of each class and groups stay together.
-
-  Examples of equal ``groups`` belong together, and count by their most common label. Fewer groups than folds are a
-  ValueError.
-
-  >>> stratified_folds(np.array([0, 0, 1, 1]), 2)[:2].sum()
-  np.int64(1)
-  """
+  """The fold of each example ``[N]``, so that each has its share of each class and groups stay together."""
   unit = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
   num_units = int(unit.max(initial=-1)) + 1
   if num_units < num_folds:
@@ -30,24 +23,14 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
 
 
 def effective_number(groups: np.ndarray | None, weights: np.ndarray) -> float:
-  """(Σ w)² / Σ w² of the weights of examples, or of the sums of those of a group: as many equal ones say as much.
-
-  >>> effective_number(None, np.array([1.0, 1.0, 2.0])).round(2), effective_number(np.array([4, 4, 5]), np.ones(3))
-  (np.float64(2.67), np.float64(1.8))
-  """
+  """(Σ w)² / Σ w² of the weights of examples, or of the sums of those of a group: as many equal ones say as much."""
   if groups is not None:
     weights = np.bincount(np.unique(groups, return_inverse=True)[1], weights)
   return weights.sum() ** 2 / np.sum(weights**2)
 
 
 def standard_error(values: np.ndarray, groups: np.ndarray | None = None, weights: np.ndarray | None = None) -> float:
-  """The standard error of the mean of ``[N]`` values; a group's count as one sum, and one group says nothing of it.
-
-  With ``weights`` ``[N]`` it is that of the weighted mean, whose values are drawn with their weights.
-
-  >>> standard_error(np.array([0., 1.]), np.array([4, 4])), standard_error(np.array([0., 1.]), np.array([4, 5]))
-  (inf, 0.5)
-  """
+  """The standard error of the weighted mean of ``[N]`` values; a group's count as one sum, and one group has inf."""
   deviation = values - np.average(values, weights=weights)
   if weights is not None:
     deviation = deviation * (weights / weights.mean())

@@ -8,11 +8,9 @@ Array = jax.Array
 
 
 def harmonic_difference(x: Array, w: Array) -> Array:
-  r""":math:`H_{x+w} - H_x` of real numbers of at least 0, of JAX or NumPy, with :math:`H_x = \psi(x + 1) + \gamma`.
-
-  The terms of the first 8 steps are added one by one. From there on it is the difference of :math:`\psi(y + 1/2) =
-  \log y + 1/(24 y^2) - 7/(960 y^4)`, to an eps of float32. No two large numbers are subtracted.
-  """
+  """H(x + w) - H(x) of real numbers of at least 0, of JAX or NumPy, with H(x) = ψ(x + 1) + γ."""
+  # The first 8 terms are added one by one, and from there on the difference of ψ(y + 1/2) = log y + 1/(24 y²) -
+  # 7/(960 y⁴), to an eps of float32. No two large numbers are subtracted.
   first = sum(w / ((x + m) * (x + w + m)) for m in range(1, 9))
   y, z = x + 8.5, x + 8.5 + w
   tail = array_module(x).log1p(w / y) + (1 / z**2 - 1 / y**2) / 24 - (1 / z**4 - 1 / y**4) * 7 / 960

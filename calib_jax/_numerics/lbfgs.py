@@ -20,12 +20,9 @@ _dot = functools.partial(jnp.dot, precision="highest")
 
 
 def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
-  """The sum of the ``weights`` ``[N]`` times -log p of the labels, by ``scores`` ``[N, K]``: what fits minimise.
-
-  With d the scores minus that of the label, and m their maximum, -log p = m + log(exp(-m) + Σ_{k≠y} exp(d_k - m)),
-  which is numerically stable where p is near 1. It takes less time than ``losses.cross_entropy``, whose logarithm of
-  the others' sum is finite at any scores: that sum may be 0 here.
-  """
+  """The sum of the ``weights`` ``[N]`` times -log p of the labels, by ``scores`` ``[N, K]``: what fits minimise."""
+  # With d the scores minus that of the label, and m their maximum, -log p = m + log(exp(-m) + Σ_{k≠y} exp(d_k - m)),
+  # which is numerically stable where p is near 1, and takes less time than ``losses.cross_entropy``.
   excess = scores - jnp.take_along_axis(scores, labels[:, None], axis=1)
   top = jax.lax.stop_gradient(jnp.max(excess, axis=1))
   others = jnp.sum(jnp.exp(excess - top[:, None]), axis=1, where=~one_hot(labels, scores))
@@ -40,26 +37,17 @@ def shares(weights: Array, dtype) -> Array:
 
 
 def least_squares(scores: Array, weights: Array) -> Array:
-  """A ten-thousandth of the mean square of each class's ``scores`` ``[N, K]``, those beyond 30 nats counting as 30.
-
-  Units of slopes are measured by curvatures, which may all be near 0 for a class: these squares keep the unit in
-  proportion to the class's own scores, and an outlier keeps it no smaller than other scores do.
-  """
+  """A ten-thousandth of the mean square of each class's ``scores`` ``[N, K]``, those beyond 30 nats counting as 30."""
+  # Curvatures, the units of slopes, may all be near 0 for a class: these keep the unit in proportion to its scores.
   return 1e-4 * jnp.sum(weights[:, None] * jnp.clip(scores, -30, 30) ** 2, axis=0)
 
 
 def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
              max_iterations: int | None = None) -> tuple[object, dict[str, Array]]:
-  """Minimises ``value`` by optax's L-BFGS with a zoom line search, which tries steps at full length first.
-
-  ``value`` is a differentiable function of a pytree, whose units should give it curvatures near 1. Where they are 1,
-  the value can still fall by half the squared norm of the gradient; where they are those that L-BFGS has seen, by half
-  the slope along its next step. The fit has converged when both are at most ``tolerance`` times the value (or times
-  ``FLOOR``, for values below it).
-
-  It returns the last pytree, which is the best up to rounding, and a dict with ``converged``, ``iterations`` and
-  ``gradient_norm``.
-  """
+  """Minimises ``value`` by optax's L-BFGS: the last pytree, ``converged``, ``iterations`` and ``gradient_norm``."""
+  # ``value`` should have units with curvatures near 1. Where they are 1, it can still fall by half the squared norm of
+  # the gradient; where they are those that L-BFGS has seen, by half the slope along its next step. The fit has
+  # converged when both are at most ``tolerance`` times the value (or times ``FLOOR``, for values below it).
   max_iterations = MAX_ITERATIONS if max_iterations is None else max_iterations
   x, unravel = ravel_pytree(start)
   quasi_newton = optax.scale_by_lbfgs(MEMORY)
@@ -97,15 +85,11 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
 
 
 def minimize_in_rounds(round_from: Callable, start, *, tolerance: float, per_round: int = 100):
-  """Runs ``minimize`` in rounds, because curvatures change on the way: each round measures its units anew.
-
-  Given the parameters that a round starts from, ``round_from`` returns ``(value, parameters, zero)``: the objective as
-  a function of the steps from there, the parameters that steps lead to, and the steps that change nothing.
-
-  Only a round that has nothing to do ends the fit: one that took steps is certified in the units of its start. Where
-  rounding keeps every round stepping, as it may with a tolerance of 1e-9, they run out, and ``converged`` is what the
-  last one says. It returns the parameters, and the status of the last round with the iterations of all.
-  """
+  """Runs ``minimize`` in rounds, because curvatures change on the way: each round measures its units anew."""
+  # Given the parameters that a round starts from, ``round_from`` returns ``(value, parameters, zero)``: the objective
+  # as a function of the steps from there, the parameters that steps lead to, and the steps that change nothing. Only a
+  # round that has nothing to do ends the fit: one that took steps is certified in the units of its start. Where
+  # rounding keeps every round stepping, as it may with a tolerance of 1e-9, they run out.
   per_round = min(per_round, MAX_ITERATIONS)
 
   def unfinished(carry):

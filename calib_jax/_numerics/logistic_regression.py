@@ -16,13 +16,8 @@ def nll(rows: Array, y: Array, weights: Array, at: Array) -> Array:
 
 def minimize_nll(rows: Array, y: Array, weights: Array, start: Array, ridge: Array | None = None
                  ) -> tuple[Array, Array, Array]:
-  """Minimises ``nll`` plus half the sum of the ridge times the squared coefficients, from ``start`` ``[D]``.
-
-  The ``ridge`` is ``[D]``, and the ``rows`` ``[N, D]`` are the features of each example, which may contain a constant.
-  It returns the coefficients ``[D]``; what is left to gain, to second order, in the units of the sum; and how many
-  iterations it took. A fit is at its optimum if at most ``TOLERANCE`` is left; it may end before, where no step lowers
-  the sum.
-  """
+  """``(coefficients [D], what is left to gain, iterations)`` of ``nll`` plus half the ridge times their squares."""
+  # A fit is at its optimum if at most ``TOLERANCE`` is left; it may end before, where no step lowers the sum.
   ridge = jnp.zeros_like(start) if ridge is None else ridge
   # The products of columns are taken once, so that each Hessian, and those of all folds, is one product of matrices.
   i, j = np.triu_indices(len(start))

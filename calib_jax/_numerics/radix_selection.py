@@ -20,11 +20,7 @@ SMALLEST, MOST_BINS = 8192, 32  # Sorting is as fast for fewer examples, or for 
 
 
 def equal_mass_sums(confidence: Array, correct: Array, where: Array, num_bins: int) -> tuple[Array, Array, Array]:
-  """The examples, the correct examples and the sum of confidences of equal-mass bins, ``[num_bins]`` each.
-
-  Of ``[N]`` float32 confidences in [0, 1]. Where an edge divides a tie, each of the tied examples counts as the mean
-  of ``correct`` over all of them.
-  """
+  """The examples, the correct ones and the sum of confidences of equal-mass bins, ``[num_bins]`` each; ties share."""
   count = jnp.sum(where, dtype=jnp.int32)
   starts = bins.equal_mass_starts(count, num_bins)
   inner = starts[1:-1]
@@ -63,8 +59,7 @@ def equal_mass_sums(confidence: Array, correct: Array, where: Array, num_bins: i
 def select(bits: Array, ranks: Array) -> tuple[Array, Array]:
   """The values at ``ranks`` ``[E]``, which ascend, of the sorted ``bits``, and how many values are below each.
 
-  The ``bits`` ``[N]`` are int32 in [0, 2^30); negative numbers do not count. Ranks are from 0, and below the number of
-  those that do.
+  The ``bits`` ``[N]`` are int32 in [0, 2^30); negative numbers do not count.
   """
   num_ranks = len(ranks)
   prefix, num_below = jnp.zeros_like(ranks), jnp.zeros_like(ranks)  # The leading digits of each value.

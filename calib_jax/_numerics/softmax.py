@@ -52,11 +52,9 @@ def expectation(targets: Array, surprise: Array) -> Array:
 
 
 def map_chunks(function: Callable, rows, at_most: int):
-  """``function`` of each row of the arrays in ``rows``, for up to ``at_most`` rows at a time.
-
-  ``jax.lax.map`` with a ``batch_size`` traces and compiles the function a second time for the rows that are left over,
-  which may take longer than to run it. Here chunks have one size, and the last one is filled up with the last row.
-  """
+  """``function`` of each row of the arrays in ``rows``, for up to ``at_most`` rows at a time."""
+  # ``jax.lax.map`` with a ``batch_size`` compiles the function a second time for the rows that are left over. Here
+  # chunks have one size, and the last one is filled up with the last row.
   count = len(jax.tree.leaves(rows)[0])
   number = -(-count // at_most)
   size = -(-count // number)
@@ -68,11 +66,8 @@ def map_chunks(function: Callable, rows, at_most: int):
 
 
 def sum_chunks(function: Callable, rows, weights: Array, at_most: int):
-  """``function(rows, weights)``, a sum over rows that count by their weights, as a sum over chunks of rows.
-
-  Of arrays as large as ``rows`` that the function makes on its way, only ``at_most`` rows are in memory at a time. The
-  last chunk may begin within the one before: rows that were added before have weight 0 there.
-  """
+  """``function(rows, weights)``, a sum over weighted rows, as a sum over chunks of up to ``at_most`` rows."""
+  # The last chunk may begin within the one before: rows that were added before have weight 0 there.
   count = len(weights)
   if count <= at_most:
     return function(rows, weights)

@@ -24,16 +24,10 @@ def tie_bounds(key: Array) -> tuple[Array, Array]:
 
 
 def sorted_pairs(confidence: Array, correct: Array, where: Array, ties: str, *others: Array) -> tuple[Array, ...]:
-  """``confidence`` ``[N]`` in ascending order, and ``correct`` in that order as int32; rows that do not count go last.
-
-  ``others``, arrays ``[N]`` too, come in the same order after them.
-
-  With ``ties="order"`` the sort is stable. With ``ties="share"`` the order within a tie has no meaning, and one integer
-  holds a confidence and, in its lowest bit, whether it is correct: confidences are in [0, 1], so that their bits are in
-  their order and leave the highest bit free. XLA's CPU code sorts single integers much faster than pairs.
-
-  ``confidence`` must be in [0, 1]; the confidences of rows that do not count are above 1 in the result.
-  """
+  """``confidence`` in [0, 1] in ascending order, ``correct`` as int32, and ``others``; what does not count is last."""
+  # With ``ties="order"`` the sort is stable. With ``ties="share"`` the order within a tie has no meaning, and one
+  # integer holds a confidence and, in its lowest bit, whether it is correct: the bits of floats in [0, 1] are in their
+  # order and leave the highest bit free. XLA's CPU code sorts single integers much faster than pairs.
   bits = _bits(confidence)
   largest = jnp.iinfo(bits.dtype).max
   if ties == "order":
@@ -48,11 +42,8 @@ def sorted_pairs(confidence: Array, correct: Array, where: Array, ties: str, *ot
 
 
 def correct_before(ordered: Array, correct: Array, ranks: Array, ties: str) -> tuple[Array, Array]:
-  """How many of the first r of ``correct`` are 1, for each r of ``ranks``: ``(whole int32, fraction)``, to be added.
-
-  With ``ties="order"`` this counts. With ``ties="share"`` each example counts as the share of correct examples among
-  all with its value of ``ordered``, so that the number rises linearly through a tie.
-  """
+  """How many of the first r of ``correct`` are 1, for each r of ``ranks``: ``(whole int32, fraction)``, to be added."""
+  # With ``ties="share"`` each example counts as the share of correct ones among all with its value of ``ordered``.
   before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(correct, dtype=jnp.int32)])
   if ties == "order" or not len(correct):
     return before[ranks], jnp.zeros(ranks.shape, ordered.dtype)
@@ -64,12 +55,9 @@ def correct_before(ordered: Array, correct: Array, ranks: Array, ties: str) -> t
 
 
 def shared_count(taken: Array, correct: Array, size: Array, dtype) -> tuple[Array, Array]:
-  """``taken * correct / size`` of integers with ``taken, correct <= size``: ``(whole int32, fraction)``, to be added.
-
-  The product may exceed 32 bits. The whole part q is the quotient of floats, which is wrong by a few units at most, so
-  that the remainder ``taken * correct - q * size`` is a few times ``size`` and int32 arithmetic, which is exact modulo
-  2^32, gives it exactly for up to 10^8 examples.
-  """
+  """``taken * correct / size`` of integers with ``taken, correct <= size``: ``(whole int32, fraction)``, to add."""
+  # The product may exceed 32 bits. The quotient q of floats is wrong by a few units at most, so that the remainder
+  # ``taken * correct - q * size`` is a few times ``size``: int32, exact modulo 2^32, gives it for up to 10^8 examples.
   size = jnp.maximum(size, 1)
   whole = jnp.floor(taken.astype(dtype) * (correct.astype(dtype) / size.astype(dtype))).astype(jnp.int32)
   return whole, (taken * correct - whole * size).astype(dtype) / size.astype(dtype)

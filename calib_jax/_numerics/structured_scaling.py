@@ -45,16 +45,12 @@ def _reflected(x: Array, mirror: Array) -> Array:
 
 def solve(logits: Array, labels: Array, weights: Array, *, intercept: float, diagonal: float,
           off_diagonal: float | None = None) -> dict:
-  """Minimises the penalised NLL by steps of the weights for which its curvature at temperature scaling is near 1.
-
-  With q = p (1 - p) the curvature of the NLL in a score, the weight of feature j in the score of class k moves the bias
-  of that class by -Σ q_k x_j / (Σ q_k + 2 λ_b K/n), so that their curvature has no product, and is in units of the
-  inverse root of its own curvature, which includes the penalty's. Log-probabilities are correlated, above all because
-  their mean is far from 0, so that the steps of M are along the axes of the features reflected until Σ q x lies on the
-  first; what they change on the diagonal goes to v. With 5,000 rows, three networks of 10 classes take 43 iterations in
-  all this way in place of 56, and one of 100 classes 8 in place of 10. The eigenvectors of Σ q x xᵀ take as many, and
-  LAPACK's threads wait actively after a decomposition, which cost a fit of 100 classes 25 ms or more on two cores.
-  """
+  """Minimises the penalised NLL by steps of the weights for which its curvature at temperature scaling is near 1."""
+  # With q = p (1 - p) the curvature of the NLL in a score, the weight of feature j in the score of class k moves the
+  # bias of that class by -Σ q_k x_j / (Σ q_k + 2 λ_b K/n), so that their curvature has no product. Log-probabilities
+  # are correlated, above all because their mean is far from 0, so that the steps of M are along the axes of the
+  # features reflected until Σ q x lies on the first; what they change on the diagonal goes to v. Eigenvectors would
+  # take as many iterations, and 25 ms or more of LAPACK's waiting threads.
   num_classes = logits.shape[1]
   total, weights = jnp.sum(weights), shares(weights, logits.dtype)
   count = jnp.where(total > 0, total, 1).astype(logits.dtype)

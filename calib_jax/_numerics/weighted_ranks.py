@@ -58,12 +58,7 @@ class Ranked(NamedTuple):
     return left + sum_between(sums, jnp.minimum(first + 1, last), last) + right
 
   def cut(self, num_bins: int) -> tuple[Array, Array, Array, Array, Array]:
-    """Cuts examples at the inner edges of equal-mass groups.
-
-    It returns ``(confidence, correct, weights, index, edges)``: of N + M - 1 parts of examples, of which ``index`` is
-    the group; M for those without weight. ``edges`` ``[M + 1]`` lie midway between neighbouring groups, as
-    ``bins.equal_mass_edges`` has them.
-    """
+    """``(confidence, correct, weights, group)`` of N + M - 1 parts of examples, cut at M groups' edges; and these."""
     starts = self.starts(jnp.arange(num_bins + 1, dtype=jnp.int32), num_bins)
     inner = starts[1:-1]
     # An edge that rounding alone separates from the end of an example is at that end.

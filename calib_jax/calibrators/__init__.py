@@ -9,7 +9,6 @@
 
 from calib_jax._checks.registry import import_modules
 from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get, identity
-from calib_jax.calibrators.centering import centered_isotonic
 from calib_jax.calibrators.classwise import classwise_loss_scaling
 from calib_jax.calibrators.ensemble import ensemble_temperature_scaling
 from calib_jax.calibrators.exporting import export
@@ -21,7 +20,7 @@ from calib_jax.calibrators.logistic import beta_calibration, platt, quadratic_sc
 from calib_jax.calibrators.logit_gap import smart
 from calib_jax.calibrators.members import joint_ensemble_scaling
 from calib_jax.calibrators.meta import meta_calibration
-from calib_jax.calibrators.one_vs_rest import histogram_binning, isotonic
+from calib_jax.calibrators.one_vs_rest import centered_isotonic, histogram_binning, isotonic
 from calib_jax.calibrators.records import record_calibration
 from calib_jax.calibrators.selection import Selection, caution, recommended, select
 from calib_jax.calibrators.shift import label_shift

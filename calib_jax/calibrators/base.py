@@ -1,6 +1,7 @@
 """What a calibrator is, calibrators by name, the one that changes nothing, and what all fits share."""
 
 from collections.abc import Callable, Mapping
+import contextlib
 import dataclasses
 import functools
 import math
@@ -160,16 +161,13 @@ def wrapped(base: str | Calibrator, options: Mapping[str, Any]) -> Calibrator:
 
 def fit_by(solve: Callable[..., dict[str, Any]], *, of_counts: bool = False, **options: Any
            ) -> Callable[..., dict[str, Any]]:
-  """The ``fit`` of a calibrator whose params are ``solve(logits, labels, weights, **options)``, compiled.
-
-  ``solve`` is a function of a module, not of a call, because it is compiled once for equal options and shapes. With
-  options that have no hash, such as traced numbers, it is not compiled as one. ``of_counts`` says whether it gets the
-  weights as ``fit_batch`` returns them, rather than with a sum of 1.
-  """
+  """The ``fit`` of a calibrator whose params are ``solve(logits, labels, weights, **options)``, compiled."""
+  # ``solve`` is a function of a module, so that it is compiled once for equal options and shapes. With ``of_counts``
+  # it gets the weights as ``fit_batch`` returns them, rather than with a sum of 1.
   def fit(logits, labels, *, where=None, weights=None):
-    arrays = _checked(logits, labels, where, weights)
-    run = _solve
-    if _has_hash(tuple(options.values())):
+    arrays, run = _checked(logits, labels, where, weights), _solve
+    with contextlib.suppress(TypeError):  # Options that have no hash, such as traced numbers, are not static.
+      hash(tuple(options.values()))
       run = compilation.sized(_solve, arrays[0].size, static_argnums=(0, 1, 2, 3))
     return run(solve, of_counts, checks.is_traced(*arrays), tuple(options.items()), *arrays)
 
@@ -185,33 +183,18 @@ def _solve(solve: Callable[..., dict], of_counts: bool, is_unchecked: bool, opti
   return params | {"converged": params["converged"] & jnp.all(logits < jnp.inf) & (total > 0) & (total < jnp.inf)}
 
 
-def _has_hash(options: tuple) -> bool:
-  try:
-    hash(options)
-  except TypeError:
-    return False
-  return True
-
-
 def fit_batch(logits: ArrayLike, labels: ArrayLike, where: ArrayLike | None, weights: ArrayLike | None
               ) -> tuple[Array, Array, Array]:
-  """What every fit does with its arguments first: ``(logits [N, K], labels [N], weights [N])``.
-
-  Of rows that do not count, or that have one class, all are 0. Logits of classes that a row does not have are -inf.
-  Where no weights were given they are bools, so that a fit may tell. A wrong dtype is a TypeError; a wrong shape, a
-  value from which nothing can be learnt, and no row that counts are a ValueError. Traced logits become NaN in a row
-  whose label is no class of it, and traced weights NaN where they are below 0.
-  """
+  """What every fit does with its arguments first: ``(logits [N, K], labels [N], weights [N])``."""
+  # Of rows that do not count, or that have one class, all are 0. Logits of classes that a row does not have are -inf.
+  # Without weights they are bools. Traced logits become NaN in a row whose label is no class of it, and traced weights
+  # NaN where they are below 0.
   arrays = _checked(logits, labels, where, weights)
   return compilation.sized(_flat, np.size(arrays[0]))(*arrays)
 
 
 def _checked(logits, labels, where, weights) -> tuple:
-  """``(logits, labels, where, weights)`` as they were passed but for types, once ``fit_batch`` has checked them.
-
-  What it does to arrays is left to ``_flat``, which is compiled with the fit: each step takes longer to dispatch one by
-  one than a small fit takes to run.
-  """
+  """``(logits, labels, where, weights)`` as they were passed but for types, for ``_flat``, once they are checked."""
   if where is None and weights is None and checks.are_right_on_host(logits, labels):
     # Labels of any width are one program.
     return logits, np.asarray(labels).astype(np.int32, copy=False), np.ones(labels.shape, bool), None

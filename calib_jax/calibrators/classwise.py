@@ -59,10 +59,10 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     Jung et al. 2023, Eqs. 3-8 and 9-11.
 
   >>> calibrator = classwise_loss_scaling("temperature_scaling")
-  >>> logits = 3 * jax.random.normal(jax.random.key(0), (50, 4))
-  >>> params = calibrator.fit(logits, jax.random.categorical(jax.random.key(1), logits / 2))
+  >>> logits = jnp.tile(jnp.array([[4.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 4.0]]), (3, 1))
+  >>> params = calibrator.fit(logits, jnp.array([0, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 0]))
   >>> bool(params["converged"]), params["class_weights"].shape
-  (True, (4,))
+  (True, (2,))
   """
   checks.options(normalization=(normalization, NORMALIZATIONS), class_loss=(class_loss, CLASS_LOSSES))
   if isinstance(base, str):
@@ -76,7 +76,8 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
 
 # Of each base, its params before a fit, from the logits and its options, and those of the smallest weighted NLL. The
 # rounds below call the latter in place of ``base.fit(weights=…)``, which would mask the logits again in each of them,
-# give a network's NLL another share beside its penalty, and begin its layers anew, so that the weights need not settle.
+# give a network's NLL another share beside its penalty, and begin its layers anew, so that the weights need not
+# settle.
 BASES: dict[str, Any] = {
   "temperature_scaling": (temperature.start, solve_nll),
   "ensemble_temperature_scaling": (ensemble.start, ensemble.solve),
@@ -173,11 +174,9 @@ def _normalized(losses: Array, occurs: Array, normalization: str) -> Array:
 
 
 def scaling_parameters(before: Array, after: Array, occurs: Array, normalization: str) -> tuple[Array, Array]:
-  """``(α, β)`` that minimise Eq. 6 in their box, from the class losses before and after the first step.
-
-  The objective is quadratic in β, whose best value for any α is known; α is found on grids, each finer than the one
-  before. (The paper names SLSQP, which finds the same to 1e-4 in the objective, or a worse local optimum.)
-  """
+  """``(α, β)`` that minimise Eq. 6 in their box, from the class losses before and after the first step."""
+  # The objective is quadratic in β, whose best value for any α is known; α is found on grids, each finer than the one
+  # before. The paper's SLSQP finds the same, or a worse local optimum.
   mean = jnp.sum(after, where=occurs) / jnp.maximum(jnp.sum(occurs), 1).astype(after.dtype)
   normalized = _normalized(after, occurs, normalization)
   offset = jnp.where(occurs, before - mean, 0)

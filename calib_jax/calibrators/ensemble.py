@@ -99,18 +99,15 @@ _FACES = np.array([face for face in itertools.product((0, 1), repeat=3) if any(f
 
 def _simplex(log_likelihoods: Array, weights: Array) -> tuple[Array, Array, Array]:
   """Returns the mixture weights w ``[3]`` that minimise -Σ weights log Σ_j w_j exp(l_j), the gap and the iterations."""
-  total = jnp.sum(weights)
-  weights = weights / jnp.where(total > 0, total, 1)
+  weights = shares(weights, weights.dtype)
   # Likelihoods are relative to the largest of the three, which is at least 1/K, so that none overflows.
   likelihoods = jnp.exp(log_likelihoods - jnp.max(log_likelihoods, axis=-1, keepdims=True))
   differences = likelihoods[:, :, None] - likelihoods[:, None, :]
 
   def derivatives(w):
-    """The gains ``[3]``, how fast the objective falls towards each vertex, and its Hessian.
-
-    Towards vertex j it falls at the rate Σ_i weights_i (l_ij - m_i) / m_i, with m_i = Σ_k w_k l_ik. As Σ_k w_k = 1, the
-    numerator is Σ_k w_k (l_ij - l_ik): numerically stable where l_ij / m_i is near 1.
-    """
+    """The gains ``[3]``, how fast the objective falls towards each vertex, and its Hessian."""
+    # The rate is Σ_i weights_i (l_ij - m_i) / m_i, m_i = Σ_k w_k l_ik. As Σ_k w_k = 1, the numerator is
+    # Σ_k w_k (l_ij - l_ik): numerically stable where l_ij / m_i is near 1.
     mixture = jnp.dot(likelihoods, w, precision="highest")[:, None]
     gains = jnp.dot(weights, jnp.dot(differences, w, precision="highest") / mixture, precision="highest")
     ratios = likelihoods / mixture
@@ -150,11 +147,9 @@ def _tolerance(dtype) -> float:
 
 
 def _newton_step(w: Array, gradient: Array, hessian: Array) -> Array:
-  """The step to the minimum over the simplex of a quadratic model at ``w``: the best of the minima over its faces.
-
-  It is solved for in units of the curvatures, and not as a difference of points: one label that is as unlikely as 1e-8
-  makes the curvature of the uniform prediction 1e12, and the step from weight 0 less than the rounding of 1.
-  """
+  """The step to the minimum over the simplex of a quadratic model at ``w``: the best of the minima over its faces."""
+  # In units of the curvatures, and not as a difference of points: one label that is as unlikely as 1e-8 makes the
+  # curvature of the uniform prediction 1e12, and the step from weight 0 less than the rounding of 1.
   unit = jax.lax.rsqrt(jnp.diag(hessian) + 1)  # As wᵀHw = 1, 1 is of the size of a curvature.
   hessian = unit[:, None] * hessian * unit[None, :] + 1e-6 * jnp.eye(3, dtype=w.dtype)
   gradient = unit * gradient

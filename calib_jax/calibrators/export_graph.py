@@ -42,13 +42,10 @@ RENAMED = {"lt_to": "lt", "le_to": "le"}
 
 
 class Value(NamedTuple):
-  """An array of the graph, or a number, which has no name.
-
-  Its shape is that of the jaxpr, or has 1 in place of sizes to which it is still to be broadcast, or is empty.
-  """
+  """An array of the graph, or a number, which has no name."""
 
   name: str
-  shape: tuple[Any, ...]
+  shape: tuple[Any, ...]  # That of the jaxpr, with 1 for sizes to which it is still to be broadcast; or empty.
   dtype: np.dtype
   number: Any = None
 

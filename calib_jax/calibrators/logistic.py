@@ -48,13 +48,9 @@ def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
 
 def _by_column(fit: Callable, *columns: Array, mirror: tuple[tuple[int, ...], tuple[int, ...]]
                ) -> tuple[Array, Array, Array]:
-  """``(coefficients [K, D], what is left to gain [K], iterations [K])`` of the fits to all columns ``[K, N]``.
-
-  The ``columns`` are the log-odds, the events and the weights, which ``fit`` takes of one class. Two classes have
-  opposite log-odds and opposite events, so that the function of one is minus that of the other, at minus its log-odds.
-  One fit is then enough, which takes half the time: ``mirror`` says for each coefficient of the second class which one
-  of the first it is, and times what.
-  """
+  """``(coefficients [K, D], what is left to gain [K], iterations [K])`` of ``fit`` to all columns ``[K, N]``."""
+  # Two classes have opposite log-odds and events, so that one fit is enough: ``mirror`` says for each coefficient of
+  # the second class which one of the first it is, and times what.
   if len(columns[0]) != 2:
     return jax.lax.map(lambda column: fit(*column), columns)
   coefficients, left, iterations = fit(*(x[0] for x in columns))
@@ -177,10 +173,7 @@ def _beta(params: dict, odds: Array) -> Array:
 
 
 def _gain_of_rising(features: Array, y: Array, weights: Array, at: Array) -> Array:
-  """How far the NLL could fall, to second order, if one coefficient of a feature rose and the constant followed.
-
-  Where a coefficient is bound to be 0, the bounds hold the optimum only if this is nothing.
-  """
+  """How far the NLL could fall, to second order, if one coefficient rose from its bound 0 and the constant followed."""
   p = jax.nn.sigmoid(jnp.dot(features, at[:-1], precision="highest") + at[-1])
   curvature = weights * p * (1 - p)
   tiny = jnp.finfo(y.dtype).tiny
@@ -193,12 +186,10 @@ def _gain_of_rising(features: Array, y: Array, weights: Array, at: Array) -> Arr
 
 def _logistic(features: Array, y: Array, weights: Array, slopes: tuple[int, ...] | None = None
               ) -> tuple[Array, Array, Array]:
-  """``(coefficients [D + 1], what is left to gain, iterations)`` of the logistic regression of ``y`` on ``features``.
-
-  The features are centred and scaled to unit variance first. Coefficients begin at ``slopes``, 1 if there are none, for
-  the features as they were, which is no calibration at all. Newton's steps from there may fail where the sigmoids are
-  saturated, as those of an overconfident model are; the fit then begins at those for the scaled features.
-  """
+  """``(coefficients [D + 1], what is left to gain, iterations)`` of the regression of ``y`` on ``features``."""
+  # The features are centred and scaled to unit variance. Coefficients begin at ``slopes`` for the features as they
+  # were, which is no calibration at all. Newton's steps from there may fail where the sigmoids are saturated, as those
+  # of an overconfident model are; the fit then begins at those for the scaled features.
   centre = jnp.dot(weights, features, precision="highest")
   variance = jnp.dot(weights, (features - centre[None, :]) ** 2, precision="highest")
   constant = variance <= (jnp.finfo(y.dtype).eps * jnp.maximum(jnp.abs(centre), 1)) ** 2

@@ -43,7 +43,7 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
     Ma & Blaschko 2021 and their released code; Zhou et al. 2025, Appendix.
 
   >>> calibrator = meta_calibration("miscoverage", target=0.05)
-  >>> logits = 3 * jax.random.normal(jax.random.key(0), (100, 4))
+  >>> logits = jnp.tile(jnp.array([[3.0, 2.0, 1.0, 0.0], [0.0, 0.0, 5.0, 0.0]]), (20, 1))
   >>> params = calibrator.fit(logits, logits.argmax(-1))
   >>> jnp.exp(calibrator.apply(params, jnp.array([[1.0, 1.0, 1.0, 1.0], [9.0, 0.0, 0.0, 0.0]]))).round(2)
   Array([[0.25, 0.25, 0.25, 0.25],
@@ -65,10 +65,7 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
 
 def divide(logits: Array, labels: Array, counts: np.ndarray, constraint: str, target: float, seed: int
            ) -> tuple[float, np.ndarray]:
-  """Returns the threshold of the entropy, and which rows ``[N]`` give the temperature: others, below the threshold.
-
-  ``counts`` ``[N]`` says which rows count; the other arguments are those of ``meta_calibration`` and of its ``fit``.
-  """
+  """Returns the threshold of the entropy, and which rows ``[N]`` give the temperature: others, below it."""
   entropy, correct = np.asarray(_entropy(logits)), np.asarray(confidence.predicted(logits) == labels)
   kind = counts & correct if constraint == "miscoverage" else counts
   candidates = np.random.default_rng(seed).permutation(np.flatnonzero(kind))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._system import compilation
-from calib_jax.calibrators.base import Calibrator, fit_batch, get, register
+from calib_jax.calibrators.base import Calibrator, fit_batch, register, wrapped
 from calib_jax.calibrators.logistic import platt
 from calib_jax.calibrators.one_vs_rest import LEAST
 from calib_jax.losses.proper import cross_entropy
@@ -62,9 +62,7 @@ def record_calibration(base: str | Calibrator = "platt", **base_options: Any) ->
   """
   if not isinstance(base, Calibrator):
     checks.choice("base", base, BASES)
-    base = get(base, **base_options)
-  elif base_options:
-    raise TypeError(f"options belong to a base chosen by name: got {', '.join(base_options)} beside a calibrator.")
+  base = wrapped(base, base_options)
   if base.records:
     return base
   if base.name not in BASES or base.options.get("top_label"):

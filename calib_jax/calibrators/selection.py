@@ -194,12 +194,9 @@ def caution(calibrator: Calibrator, num_examples: int, num_classes: int) -> str:
 
 def _out_of_fold(calibrators: tuple[Calibrator, ...], logits: jax.Array, labels: jax.Array, fold: np.ndarray,
                  criterion: str) -> np.ndarray:
-  """The score of every example ``[len(calibrators), N]``, by calibrators that were fitted without the example's fold.
-
-  The fits and the scores of a fold are one program: of small ones the dispatch takes longer than they do, and XLA
-  computes once what they have in common. For the default candidates and 5,000 examples of 10 classes it takes half the
-  time of one program for each.
-  """
+  """The score of every example ``[len(calibrators), N]``, by calibrators fitted without the example's fold."""
+  # All fits and scores of a fold are one program, which takes half the time of one for each: small ones are dispatched
+  # longer than they run, and XLA computes once what they have in common.
   score = cross_entropy if criterion == "nll" else brier
   run = compilation.sized(_fold_scores, logits.size, static_argnums=(0, 1))
   values = np.empty((len(calibrators), len(fold)))

@@ -74,11 +74,9 @@ def _apply(base: Calibrator, params: dict, logits: Array) -> Array:
 
 
 def log_ratios(log_probs: Array, prior: Array) -> Array:
-  """The logarithms of the class frequencies of the rows ``[N, K]`` relative to ``prior`` ``[K]``; -1e4 where it is 0.
-
-  EM's next ratios are the last times the gains g, which are the slopes of the mean log-likelihood in the ratios: it can
-  rise by at most log max g, because it is concave.
-  """
+  """The log class frequencies of the rows ``[N, K]`` relative to ``prior`` ``[K]``; -1e4 where it is 0."""
+  # EM's next ratios are the last times the gains g, the slopes of the mean log-likelihood, which is concave in the
+  # ratios: it can rise by at most log max g.
   seen = prior > 0
 
   def gains(log_ratio):

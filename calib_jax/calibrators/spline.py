@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 
-from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.logistic_regression import minimize_nll
 from calib_jax.calibrators.base import Calibrator, register
@@ -14,11 +13,11 @@ Array = jax.Array
 PENALTIES = tuple(10.0**-i for i in range(8))  # From the largest, nearly Platt scaling, so that ties go to it.
 # The least distance of two knots, as a share of their span, and as one of the largest log-odds, beyond rounding.
 GAP, ROUNDING = 1e-3, 1e-5
+NUM_KNOTS, FOLDS = 10, 5
 
 
 @register
-def spline_calibration(*, num_knots: int = 10, penalty: float | None = None, folds: int = 5,
-                       top_label: bool = False) -> Calibrator:
+def spline_calibration(*, top_label: bool = False) -> Calibrator:
   r"""Spline calibration for every class: :math:`\sigma(f_c(s_c))`, s the log-odds of p_c, renormalised.
 
   Each f is a natural cubic spline, which is linear beyond its first and last knot. With u the log-odds in units of the
@@ -26,20 +25,17 @@ def spline_calibration(*, num_knots: int = 10, penalty: float | None = None, fol
 
   .. math:: \frac{1}{N} \sum_i -\log p(y_i \mid f(s_i)) + \frac{\lambda}{2} \int f''(u)^2 du,
 
-  a convex problem, by Newton steps. Each class's λ has the lowest NLL by cross-validation, of 1, 0.1, …, 1e-7; a large
-  λ gives Platt scaling. The function need not rise, and may change accuracy.
+  a convex problem, by Newton steps. Each class's λ has the lowest NLL by cross-validation in 5 folds, of 1, 0.1, …,
+  1e-7; a large λ gives Platt scaling. The function need not rise, and may change accuracy.
 
-  Unlike the released code (splinecalib 0.0.13), nothing is random: the knots are quantiles at levels (j - 1/2) / M, in
-  which events and non-events weigh alike, and examples of equal log-odds share a fold, to which their rank modulo
-  ``folds`` assigns them. The released code draws 30 knots from the data and adds nine. It penalises the squared
+  Unlike the released code (splinecalib 0.0.13), nothing is random: the M = 10 knots are quantiles at levels
+  (j - 1/2) / M, in which events and non-events weigh alike, and examples of equal log-odds share a fold, to which their
+  rank modulo 5 assigns them. The released code draws 30 knots from the data and adds nine. It penalises the squared
   coefficients of truncated powers, the constant and the slope among them, which pulls the function towards 1/2 and
   depends on the basis; to make up for it, it adds 20 artificial examples on the diagonal. It chooses λ on one fold, and
   its last fit leaves that fold out.
 
   Args:
-    num_knots: number of knots M, at least 3.
-    penalty: λ, above 0; None to choose it by cross-validation.
-    folds: number of folds, at least 2.
     top_label: whether one function maps the confidence alone, as in ``isotonic``.
 
   Returns:
@@ -47,34 +43,25 @@ def spline_calibration(*, num_knots: int = 10, penalty: float | None = None, fol
     knot and its slope there; ``curvature`` ``[K, M - 2]``, f'' at the inner knots; ``penalty`` ``[K]``; ``converged``;
     and ``iterations``, the most that the last fit of a class took.
 
-  Raises:
-    ValueError, TypeError: if an option is out of range or of another type.
-
   References:
     Lucena 2018.
 
-  >>> calibrator = spline_calibration(num_knots=4, penalty=0.01)
-  >>> logits = 3 * jax.random.normal(jax.random.key(0), (50, 2))
-  >>> params = calibrator.fit(logits, jax.random.categorical(jax.random.key(1), logits / 2))
+  >>> calibrator = spline_calibration()
+  >>> logits = jnp.tile(jnp.array([[4.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 4.0]]), (3, 1))
+  >>> params = calibrator.fit(logits, jnp.array([0, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 0]))
   >>> params["curvature"].shape, bool(params["converged"])
-  ((2, 2), True)
+  ((2, 8), True)
   """
-  checks.options(num_knots=(num_knots, "integer [3, inf)"), folds=(folds, "integer [2, inf)"),
-                 **({} if penalty is None else {"penalty": (penalty, "(0, inf)")}))
-  return one_vs_rest("spline_calibration", _solve, _spline, top_label=top_label, of_odds=True, num_knots=num_knots,
-                     penalty=penalty, folds=folds)
+  return one_vs_rest("spline_calibration", _solve, _spline, top_label=top_label, of_odds=True)
 
 
-def _solve(odds: Array, happened: Array, weights: Array, *, num_knots: int, penalty: float | None, folds: int) -> dict:
-  penalties = jnp.asarray(PENALTIES if penalty is None else (penalty,), odds.dtype)
-  folds = folds if penalty is None else 1  # There is nothing to choose.
-
+def _solve(odds: Array, happened: Array, weights: Array) -> dict:
   def class_fit(column):
     x, y, weights = column
-    knots = _knots(x, y, weights, num_knots)
+    knots = _knots(x, y, weights)
     span = knots[-1] - knots[0]
     rows, to_curvature = _features((x - knots[0]) / span, (knots - knots[0]) / span)
-    chosen, at, left, iterations = _path(rows, y, weights, _fold(x, weights, folds), folds, penalties)
+    chosen, at, left, iterations = _path(rows, y, weights, _fold(x, weights))
     return {"knots": knots, "level": at[0], "slope": at[1] / span, "curvature": to_curvature(at[2:]) / span**2,
             "penalty": chosen}, left, iterations
 
@@ -90,11 +77,8 @@ def _spline(params: dict, odds: Array) -> Array:
 
 
 def ramps(x: Array, knots: Array) -> Array:
-  """The splines ``[N, M - 2]`` that are 0 left of an inner knot and whose second derivative is its hat function.
-
-  The hat function is 1 at the knot, 0 at all others, and linear between. Together with 1 and x, these functions span
-  the natural cubic splines; the factors in their sum are its second derivatives at the inner knots.
-  """
+  """The splines ``[N, M - 2]`` that are 0 left of an inner knot and whose second derivative is its hat function."""
+  # Together with 1 and x they span the natural cubic splines, with factors that are second derivatives at the knots.
   left, middle, right = knots[None, :-2], knots[None, 1:-1], knots[None, 2:]
   x = x[:, None]
   before = jnp.clip(x - left, 0, middle - left) ** 3 / (6 * (middle - left))
@@ -103,10 +87,8 @@ def ramps(x: Array, knots: Array) -> Array:
 
 
 def _features(x: Array, knots: Array):
-  """``(rows [N, M], to_curvature)``: 1, x and combinations of ramps for whose coefficients θ the penalty is ‖θ‖² / 2.
-
-  With R the products of the hat functions, the penalty is cᵀ R c / 2 for the curvatures c; R = L Lᵀ and θ = Lᵀ c.
-  """
+  """``(rows [N, M], to_curvature)``: 1, x and combinations of ramps whose coefficients θ have the penalty ‖θ‖² / 2."""
+  # With R the products of the hat functions, the penalty is cᵀ R c / 2 for the curvatures c; R = L Lᵀ and θ = Lᵀ c.
   width = jnp.diff(knots)
   root = jnp.linalg.cholesky(jnp.diag((width[1:] + width[:-1]) / 3) + jnp.diag(width[1:-1] / 6, 1)
                              + jnp.diag(width[1:-1] / 6, -1))
@@ -116,37 +98,34 @@ def _features(x: Array, knots: Array):
           lambda theta: solve(root, theta, lower=True, trans=1))
 
 
-def _knots(x: Array, y: Array, weights: Array, num_knots: int) -> Array:
+def _knots(x: Array, y: Array, weights: Array) -> Array:
   """Quantiles of ``x`` in which events and non-events weigh alike, moved apart where they coincide."""
   sides = jnp.stack([weights * y, weights * (1 - y)])
   masses = jnp.sum(jax.vmap(shares, in_axes=(0, None))(sides, x.dtype), axis=0)
   order = jnp.argsort(jnp.where(weights > 0, x, jnp.inf))
   ordered, ranks = x[order], jnp.cumsum(masses[order])
-  levels = (jnp.arange(num_knots, dtype=x.dtype) + 0.5) / num_knots * ranks[-1]
+  levels = (jnp.arange(NUM_KNOTS, dtype=x.dtype) + 0.5) / NUM_KNOTS * ranks[-1]
   at = [ordered[jnp.clip(jnp.searchsorted(ranks, levels, side=side), 0, len(x) - 1)] for side in ("left", "right")]
   quantiles = (at[0] + at[1]) / 2
   gap = jnp.maximum(GAP * (quantiles[-1] - quantiles[0]), ROUNDING * jnp.maximum(1, jnp.max(jnp.abs(quantiles))))
-  offsets = gap * jnp.arange(num_knots, dtype=x.dtype)
+  offsets = gap * jnp.arange(NUM_KNOTS, dtype=x.dtype)
   return jax.lax.cummax(quantiles - offsets) + offsets
 
 
-def _fold(x: Array, weights: Array, folds: int) -> Array:
-  """The fold of each example: its rank modulo ``folds``, where equal values have the same rank."""
+def _fold(x: Array, weights: Array) -> Array:
+  """The fold of each example: its rank modulo ``FOLDS``, where equal values have the same rank."""
   order = jnp.argsort(jnp.where(weights > 0, x, jnp.inf))
   ordered = x[order]
   # Equal rows may differ by a rounding error, as vector and scalar instructions round differently.
   is_new = jnp.diff(ordered) > 8 * jnp.finfo(x.dtype).eps * jnp.maximum(1, jnp.abs(ordered[1:]))
   rank = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(is_new, dtype=jnp.int32)])
-  return jnp.zeros(len(x), jnp.int32).at[order].set(rank % folds)
+  return jnp.zeros(len(x), jnp.int32).at[order].set(rank % FOLDS)
 
 
-def _path(rows: Array, y: Array, weights: Array, fold: Array, folds: int, penalties: Array) -> tuple[Array, ...]:
-  """``(penalty, coefficients [M], what is left to gain, iterations)`` of the fit to all examples by the best penalty.
-
-  For one penalty after another, each fit begins where that of the penalty before ended. All examples are fitted beside
-  the folds, which see each example but their own; the NLL of these says which penalty is best.
-  """
-  is_held_out = fold[None, :] == jnp.arange(folds + 1, dtype=jnp.int32)[:, None]
+def _path(rows: Array, y: Array, weights: Array, fold: Array) -> tuple[Array, ...]:
+  """``(penalty, coefficients [M], what is left to gain, iterations)`` of the fit to all by the best penalty."""
+  # Each fit begins where that of the penalty before ended. The last of the fits holds out no example.
+  is_held_out = fold[None, :] == jnp.arange(FOLDS + 1, dtype=jnp.int32)[:, None]
   training = jax.vmap(shares, in_axes=(0, None))(jnp.where(is_held_out, 0, weights), y.dtype)
   held_out = jnp.where(is_held_out, weights, 0)
 
@@ -157,7 +136,7 @@ def _path(rows: Array, y: Array, weights: Array, fold: Array, folds: int, penalt
     nll = jnp.sum(held_out.T * (jax.nn.softplus(scores) - y[:, None] * scores))
     return at, (nll, penalty, at[-1], left[-1], iterations[-1])
 
-  start = jnp.zeros((folds + 1, rows.shape[1]), y.dtype)
-  _, (nll, *fits) = jax.lax.scan(next_penalty, start, penalties)
+  start = jnp.zeros((FOLDS + 1, rows.shape[1]), y.dtype)
+  _, (nll, *fits) = jax.lax.scan(next_penalty, start, jnp.asarray(PENALTIES, y.dtype))
   best = jnp.argmin(jnp.where(jnp.isfinite(nll), nll, jnp.inf))
   return tuple(x[best] for x in fits)

@@ -81,7 +81,12 @@ def load(path: str | os.PathLike[str]) -> Fitted | dict[str, Any]:
     place[leaf] = jnp.asarray(value.astype(value.dtype.newbyteorder("="), copy=False))
     if value.dtype.kind in "iu" and not np.array_equal(place[leaf], value):
       raise ValueError(f"{path}: {errors.printable(name)} holds integers that do not fit in {place[leaf].dtype}.")
-  return params if made is None else Fitted(_remade(path, made), params)
+  if made is None:
+    return params
+  try:
+    return Fitted(remade(files.parse_json(made.tobytes().decode(), _MADE)), params)
+  except (errors.UserError, ValueError, KeyError, TypeError, AttributeError) as error:
+    raise ValueError(f"{path}: {_MADE} does not describe a calibrator ({type(error).__name__}: {error}).") from error
 
 
 def described(calibrator: Calibrator) -> dict[str, Any]:
@@ -99,13 +104,6 @@ def described(calibrator: Calibrator) -> dict[str, Any]:
       raise ValueError(f"option {option} of {calibrator.name} is {value!r}, which a file cannot hold: save the params "
                        "alone, and make the calibrator anew.")
   return {"name": calibrator.name, "options": options}
-
-
-def _remade(path: str | os.PathLike[str], made: np.ndarray) -> Calibrator:
-  try:
-    return remade(files.parse_json(made.tobytes().decode(), _MADE))
-  except (errors.UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-    raise ValueError(f"{path}: {_MADE} does not describe a calibrator ({type(error).__name__}: {error}).") from error
 
 
 def remade(described: dict[str, Any]) -> Calibrator:

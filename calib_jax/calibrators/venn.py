@@ -99,14 +99,11 @@ def _steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray, one_more: Callable
 
 
 def _with_one_more(masses: bytes, happened: bytes) -> np.ndarray:
-  """For each group of equal scores, the isotonic regression there if one more example of it has the label 1.
-
-  The isotonic regression is the slope of the greatest convex minorant of the points (sum of masses, sum of events).
-  The example comes first before all, and then changes places with one group after another, which moves one point each
-  time; a stack keeps the corners of the minorant from there on (Algorithms 1 and 2). Neighbouring groups of nothing but
-  events have the same regression and count as one, which halves the time where scores are good. The arguments are the
-  bytes of arrays, which can be looked up.
-  """
+  """For each group of equal scores, the isotonic regression there if one more example of it has the label 1."""
+  # It is the slope of the greatest convex minorant of the points (sum of masses, sum of events). The example comes
+  # first before all, and then changes places with one group after another, which moves one point each time; a stack
+  # keeps the corners of the minorant from there on (Algorithms 1 and 2). Neighbouring groups of nothing but events
+  # count as one, which halves the time where scores are good. The arguments are bytes, which can be looked up.
   masses, happened = np.frombuffer(masses), np.frombuffer(happened)
   certain = masses == happened
   starts = np.flatnonzero(~certain | ~np.append(False, certain[:-1]))
@@ -127,10 +124,7 @@ def _with_one_more(masses: bytes, happened: bytes) -> np.ndarray:
 
 
 def _push(corners: list[tuple[float, float, float]], x: float, y: float) -> None:
-  """Adds a point on the left of a convex chain, without the corners that it leaves above the chain.
-
-  Each corner has the slope to the next one on its right, which is infinite for the last.
-  """
+  """Adds a point, with its slope to the next, on the left of a convex chain, without the corners then above it."""
   while True:
     right_x, right_y, right_slope = corners[-1]
     slope = (right_y - y) / (right_x - x)

@@ -71,14 +71,13 @@ def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Ar
   confidence, correct = gathered_pair(confidence, correct)
   bias = resolved(bias, metric)
   members = None if groups is None else draws.members(groups, len(confidence))
-  group, num_groups = draws.group_numbers(groups, len(confidence))
-  return _assess(metric, confidence, correct, members, group, key, np.float32(bias.rate), num_groups,
-                 num_resamples, level, bias)
+  return _assess(metric, confidence, correct, members, key, np.float32(bias.rate),
+                 *draws.group_numbers(groups, len(confidence)), num_resamples, level, bias)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 7, 8, 9, 10))
-def _assess(metric: Metric, confidence: Array, correct: Array, members: Array | None, group: Array | None, key: Array,
-            rate: Array, num_groups: int, num_resamples: int, level: float, bias: BiasModel) -> Assessment:
+def _assess(metric: Metric, confidence: Array, correct: Array, members: Array | None, key: Array, rate: Array,
+            group: Array | None, num_groups: int, num_resamples: int, level: float, bias: BiasModel) -> Assessment:
   outcomes = draws.subsample_words(num_groups, key, num_resamples)[-1]
   rho = 0.0 if members is None else draws.dependence(confidence, correct, members)
 

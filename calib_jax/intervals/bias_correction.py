@@ -16,18 +16,8 @@ Array = jax.Array
 HALVINGS = 40  # Steps of the bisection of the ends of an interval.
 
 
-def bias_corrected(value: Array, halves: Array, fifths: Array, rate: Array, part: float, level: float
-                    ) -> tuple[Array, Array, Array]:
-  """The estimate and interval of ``bootstrap`` from the value, halves ``[R, 2, ...]`` and fifths ``[R, ...]``."""
-  return interval_of_moments(value, *moments(halves[:, 0], halves[:, 1], fifths), rate, part, level)
-
-
 def moments(half: Any, rest: Any, fifths: Any) -> Any:
-  """What ``interval_of_moments`` needs of resamples ``[R, ...]``, as JAX or NumPy arrays of their elements' shape.
-
-  That is the mean square of half the difference of a half's Q and its rest's, the variance of the mean of the two, the
-  mean Q of halves and that of fifths; Q is the metric's square.
-  """
+  """What ``interval_of_moments`` needs of the errors of resamples ``[R, ...]``, in the order of its arguments."""
   half, rest = half**2, rest**2
   middle = (half + rest) / 2
   return (((half - rest) / 2) ** 2).mean(0), middle.var(0), middle.mean(0), (fifths**2).mean(0)

@@ -46,8 +46,8 @@ class BiasModel:
 # Its upper end subtracts no bias, as for an error of which nothing is known.
 CONSERVATIVE = BiasModel()
 # The bias of a squared norm-2 error is that of the model of ``bootstrap`` whatever the gaps are. A bin whose gap is
-# larger than its noise adds bias to no other error, and more to a half and a fifth of the sample: up to half of what is
-# measured was not there in simulations.
+# larger than its noise adds bias to no other error, and more to a half and a fifth of the sample: up to half of what
+# is measured was not there in simulations.
 NORM_2, BINNED = BiasModel(sure_part=1.0), BiasModel(sure_part=0.5)
 
 _MODELS: dict[Callable, Callable[..., BiasModel]] = {}

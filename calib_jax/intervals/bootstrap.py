@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax.intervals import draws, percentiles
-from calib_jax.intervals.bias_correction import bias_corrected
+from calib_jax.intervals.bias_correction import interval_of_moments, moments
 from calib_jax.intervals.bias_models import BiasModel, resolved
 from calib_jax.intervals.draws import Metric
 
@@ -132,7 +132,8 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
 def corrected(value: Array, halves: Array, fifths: Array, arrays: tuple[Array, ...], members: Array | None,
               rate: Array | float, bias: BiasModel, level: float) -> tuple[Array, Array, Array]:
   """The estimate and interval of ``bootstrap`` from the value and what ``subsampled`` returns."""
-  estimate, low, high = bias_corrected(value, halves, fifths, rate, bias.sure_part, level)
+  parts = moments(halves[:, 0], halves[:, 1], fifths)
+  estimate, low, high = interval_of_moments(value, *parts, rate, bias.sure_part, level)
   if bias.margin is not None:
     high = jnp.maximum(high, value + bias.margin(*arrays[:2], members, level))
   return estimate, low, high
@@ -160,9 +161,3 @@ def _of_resample(metric: Metric, arrays: tuple[Array, ...], members: Array | Non
   index = members[index].reshape(-1)
   resample = (x[jnp.maximum(index, 0)] for x in arrays)
   return metric(*resample) if members.size == len(arrays[0]) else metric(*resample, where=index >= 0)
-
-
-def quantiles(values: Array, level: float) -> tuple[Array, Array]:
-  """The ends of the interval that holds the middle ``level`` of ``values`` on the first axis, without nan."""
-  tail = (1 - level) / 2
-  return tuple(jnp.nanquantile(values, q, axis=0) for q in (tail, 1 - tail))

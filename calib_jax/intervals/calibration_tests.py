@@ -11,7 +11,6 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax.intervals import draws
-from calib_jax.intervals.bootstrap import quantiles
 from calib_jax.intervals.draws import Metric
 
 Array = jax.Array
@@ -53,7 +52,7 @@ def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, n
   confidence = checks.gathered(checks.floating(confidence, "confidence"))
   values = _observed_and_redrawn(metric, confidence, jnp.zeros(confidence.shape, bool), key, num_resamples,
                                  *_grouped(groups, confidence), 1.0)[1:]
-  return jnp.mean(values, axis=0), *quantiles(values, level)
+  return jnp.mean(values, axis=0), *(jnp.nanquantile(values, (1 + side * level) / 2, axis=0) for side in (-1, 1))
 
 
 def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array,
@@ -100,11 +99,7 @@ def p_value_of(observed: Array, redrawn: Array) -> Array:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-  """Returns p-values that are corrected for their number by Holm's method; those that are nan stay so and do not count.
-
-  >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03, float("nan")])]
-  [0.03, 0.06, 0.06, nan]
-  """
+  """Returns p-values corrected for their number by Holm's method; those that are nan stay so and do not count."""
   values = np.asarray(p_values, float)
   order = np.argsort(values)[:np.isfinite(values).sum()]
   corrected = np.full(len(values), np.nan)

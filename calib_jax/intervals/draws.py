@@ -59,20 +59,12 @@ def subsample_words(count: int, key: Array, num_resamples: int) -> tuple[Array, 
 
 
 def dependence(confidence: Array, correct: Array, members: Array) -> Array:
-  r"""An upper estimate of how strongly the outcomes of a group depend on each other, in [0, 1]; 0 without groups.
-
-  .. math:: \hat\rho = \sum_{i < j} r_i r_j \Big/ \sum_{i < j} (\min(c_i, c_j) - c_i c_j), \qquad r = y - c
-
-  over the pairs of all groups and seeds, with confidences c ``[N, ...]``, outcomes y, and groups as ``members``
-  returns them. The denominator is what the numerator would be on average if each group drew its outcomes by one
-  uniform number, and the model were calibrated. A miscalibrated model has a larger ρ, which makes its p-value larger
-  and never smaller.
-
-  Like a variance of m groups, ρ̂ has a relative standard error of about √(2/m). Here m = (Σ d)² / Σ d², with the
-  denominators d of the groups. What is returned is the ρ of which ρ̂ is two such errors too low, ρ̂ / (1 - 2 √(2/m)),
-  and 1 where eight groups or fewer have all the weight: with ρ̂ itself, or only one such error, few or unequal groups
-  reject a calibrated model too often.
-  """
+  """An upper estimate of how strongly the outcomes of a group depend on each other, in [0, 1]; 0 without groups."""
+  # Over the pairs of all groups and seeds, ρ̂ = Σ r_i r_j / Σ (min(c_i, c_j) - c_i c_j) with r = y - c, whose
+  # denominator is what the numerator would be on average if each group drew its outcomes by one uniform number. Like a
+  # variance of m groups, it has a relative standard error of about √(2/m), with m = (Σ d)² / Σ d² of the groups'
+  # denominators d. What is returned is the ρ of which ρ̂ is two such errors too low, and 1 for eight groups or fewer:
+  # with ρ̂ itself, or one error, few or unequal groups reject a calibrated model too often.
   if members.shape[1] == 1:
     return jnp.zeros((), confidence.dtype)
   taken = (members >= 0)[..., None]
@@ -130,12 +122,9 @@ def uniform(words: Array, count: int, purpose: int = 0) -> Array:
 
 
 def _hash(words: Array, count: int) -> Array:
-  """``count`` random uint32 of each pair of ``words`` ``[..., 2]``.
-
-  They are a hash of a counter: the finaliser of MurmurHash3 (two multiplications between shifts), with one word
-  added before it and another in its middle. ``jax.random.bits`` computes twenty rounds for them, which is a third of
-  the time of 1,000 resamples of ECE.
-  """
+  """``count`` random uint32 of each pair of ``words`` ``[..., 2]``."""
+  # A hash of a counter: the finaliser of MurmurHash3, with one word added before it and another in its middle. The
+  # twenty rounds of ``jax.random.bits`` would take a third of the time of 1,000 resamples of ECE.
   xp = array_module(words)
   x = words[..., :1] + xp.arange(count, dtype=xp.uint32) * xp.uint32(0x9E3779B9)
   x = (x ^ (x >> 16)) * xp.uint32(0x85EBCA6B) ^ words[..., 1:]

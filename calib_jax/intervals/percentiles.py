@@ -15,19 +15,12 @@ MOST_ACCELERATION = 1 / 6  # That of the mean of rare events, whose skewness in 
 
 @np.errstate(invalid="ignore")  # Infinite values.
 def ends(values: Array, estimate: Array, count: int, level: float) -> tuple[Array, Array]:
-  r"""The ends ``(low, high)`` of a bootstrap interval (BCa), which are quantiles of resamples at adjusted levels.
-
-  .. math:: \Phi\Big(z_0 + \frac{z_0 \pm z}{1 - a (z_0 \pm z)}\Big), \qquad z = \sqrt{n / (n - 1)}\, t_{n-1}
-
-  with ``count`` n examples or groups. The ``values`` are ``[R, ...]``, the metric of R resamples; those that are nan
-  are left out. :math:`\Phi(z_0)` is the share of resamples below the estimate, ties half, and a is a sixth of the
-  skewness of the resamples, as it is for means. Student's quantile and the root make up for the spread of resamples,
-  which is that of the sample with n in place of n - 1. An end is moved outwards only, from its level :math:`\Phi(\pm
-  z)`: few examples show too little of a heavy tail, as that of the NLL.
-
-  References:
-    Efron 1987, Better bootstrap confidence intervals; Hesterberg 2015, What teachers should know about the bootstrap.
-  """
+  """The ends of a bootstrap interval (BCa, Efron 1987) of ``count`` examples, from ``values`` ``[R, ...]``."""
+  # They are quantiles of resamples that are not nan, at the levels Φ(z₀ + (z₀ ± z) / (1 - a (z₀ ± z))), z = √(n / (n -
+  # 1)) t_{n-1}. Φ(z₀) is the share of resamples below the estimate, ties half, and a is a sixth of their skewness, as
+  # it is for means. Student's quantile and the root make up for the spread of resamples, which is that of the sample
+  # with n in place of n - 1 (Hesterberg 2015). An end is moved outwards only, from its level Φ(±z): few examples show
+  # too little of a heavy tail, as that of the NLL.
   from scipy import special  # Imported here, because the import takes 0.2 s and only these intervals need it.
 
   xp = array_module(values)

@@ -45,22 +45,16 @@ def random_blocks(count: int, groups: np.ndarray | None, number: int, rng: np.ra
 
 
 def blocks_of(count: int, groups: np.ndarray | None, most: int | None = None) -> np.ndarray | None:
-  """The blocks that resamples draw, an integer for each example; None of at most ``most``, ``MOST_EXAMPLES``, examples.
-
-  A resample of more examples draws ``BLOCKS`` random blocks of them as if each was one group, so that it adds up sums
-  of blocks. An interval is then as that of so many groups: with 512, its width has a standard error of 3%, which is
-  less than that from 200 resamples, and it covers as often (docs/coverage.md).
-  """
+  """The block of each example, of which resamples draw whole ones; None of at most ``most`` examples."""
+  # Each block is drawn as one group. The width of an interval of 512 groups has a standard error of 3%, which is less
+  # than that from 200 resamples, and it covers as often (docs/coverage.md).
   if count <= (MOST_EXAMPLES if most is None else most):
     return None
   return random_blocks(count, groups, BLOCKS, np.random.default_rng(0))
 
 
 def summed(block: np.ndarray | None, values: Iterable[np.ndarray], weights: np.ndarray | None = None) -> np.ndarray:
-  """Sums of values ``[N]`` and counts by block, ``[values + 1, blocks]`` float64; without blocks the values.
-
-  With ``weights`` ``[N]`` values are times these, and their sums stand in place of the counts.
-  """
+  """Weighted sums of values ``[N]`` and of weights by block, ``[values + 1, blocks]``; without blocks the terms."""
   values = [np.asarray(x, np.float64) for x in values]
   values = [*values, np.ones_like(values[0])]
   if weights is not None:
@@ -71,14 +65,11 @@ def summed(block: np.ndarray | None, values: Iterable[np.ndarray], weights: np.n
 def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
            rows: Mapping[Hashable, tuple[np.ndarray, np.ndarray, Sequence[Any]]], *, key: jax.Array,
            groups: np.ndarray | None = None, block: np.ndarray | None = None) -> dict[Hashable, dict[str, Resampled]]:
-  """Computes calibration errors of the samples of ``metrics.assess``, which are drawn once for all rows.
-
-  ``errors`` has by name a function of the sums of R resamples to ``[R]``, and the number of resamples of each kind, of
-  which the first has the most. A row has the confidences float32 ``[N, S]`` in [0, 1] of S seeds, bools of that shape,
-  which are correct, and for each seed its examples: a ``resampled_errors.Ordered``, or with a ``block``, as
-  ``blocks_of`` returns it, a ``Cells``. The result has for each row and error the arrays ``[1 + S]`` of its mean over
-  seeds and of each seed.
-  """
+  """Computes calibration errors of the samples of ``metrics.assess``, which are drawn once for all rows."""
+  # ``errors`` has by name a function of the sums of R resamples to ``[R]``, and the number of resamples of each kind,
+  # of which the first has the most. A row has the confidences ``[N, S]`` of S seeds, which are correct, and for each
+  # seed its examples: a ``resampled_errors.Ordered``, or with a ``block`` a ``Cells``. The result has for each row and
+  # error the arrays ``[1 + S]`` of its mean over seeds and of each seed.
   count, most = len(next(iter(rows.values()))[0]), next(iter(errors.values()))[1]
   group, num_groups = draws.group_numbers(groups, count)
   unit, num_units = (group, num_groups) if block is None else (None, block.max() + 1)
@@ -149,11 +140,9 @@ def bias_corrected(error: Callable[[np.ndarray], np.ndarray], masks: Sequence[np
 
 def percentile(metric: Callable[[np.ndarray], np.ndarray], count: int, *, key: jax.Array, num_resamples: int,
                groups: np.ndarray | None = None, size: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """``(value, low, high)`` of ``metrics.bootstrap(method="percentile")`` for a metric of NumPy.
-
-  The metric maps int32 ``[R, N]``, how often each of ``count`` examples, or blocks, counts in each resample, to ``[R,
-  ...]``; nan is left out. ``size`` has the numbers that it computes of a resample; by default N.
-  """
+  """``(value, low, high)`` of ``metrics.bootstrap(method="percentile")`` for a metric of NumPy."""
+  # The metric maps int32 ``[R, N]``, how often each example or block counts in each resample, to ``[R, ...]``; nan is
+  # left out. ``size`` has the numbers that it computes of a resample; by default N.
   group, num_groups = draws.group_numbers(groups, count)
   values, words = [], np.asarray(sample_words(key, num_resamples))
   for batch in batches(num_resamples, size or count):

@@ -5,7 +5,7 @@
 >>> from sklearn.datasets import load_digits
 >>> from sklearn.naive_bayes import GaussianNB
 >>> x, y = load_digits(return_X_y=True)
->>> model = CalibratedClassifier(GaussianNB(), "structured_vector_scaling").fit(x[:1000], y[:1000])
+>>> model = CalibratedClassifier(GaussianNB()).fit(x[:1000], y[:1000])
 >>> model.predict_proba(x[1000:]).shape
 (797, 10)
 """

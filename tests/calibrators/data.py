@@ -5,6 +5,7 @@ import inspect
 
 import jax
 import numpy as np
+import pytest
 from scipy import special
 from sklearn import datasets, linear_model
 
@@ -21,6 +22,26 @@ CASES = {  # Calibrators by name, with the options that they need.
   "probability_floor": {},
   "spline_calibration": {}, "smart": {},
 }
+
+VARIANTS = {
+  **{name: (name, options) for name, options in CASES.items()},
+  "TS by binned error": ("temperature_scaling", {"objective": "ece"}),
+  "focal gradient": ("focal_temperature_scaling", {"search": "gradient", "objective": "nll"}),
+  "metaacc": ("meta_calibration", {"constraint": "accuracy", "target": 0.9}),
+  **{f"top {name}": (name, {"top_label": True}) for name in ("isotonic", "histogram_binning", "platt")},
+  "cross venn_abers": ("venn_abers", {"kind": "cross", "top_label": True}),
+  "equal widths": ("histogram_binning", {"binning": "equal_width"}),
+  "classwise class_temperature_scaling": ("classwise_loss_scaling", {"base": "class_temperature_scaling"}),
+}
+# Their fits compile longest, or repeat what another variant does.
+LATER = ("TS by binned error", "focal gradient", "classwise class_temperature_scaling", "top platt", "equal widths",
+         "structured_vector_scaling", "dirichlet", "smart")
+
+
+def grouped(names):
+  """Parameters of a test: all tests of one variant run in one worker, which compiles it once."""
+  return [pytest.param(name, marks=[pytest.mark.xdist_group(f"fit {name}"), *[pytest.mark.slow] * (name in LATER)])
+          for name in names]
 
 
 def synthetic(n, k, *, scale=3.0, seed=0):

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators
-from tests.calibrators.data import CASES, SHAPE, made, synthetic
-from tests.calibrators.test_laws import LATER, VARIANTS
+from tests.calibrators.data import CASES, SHAPE, VARIANTS, grouped, made, synthetic
 
 KINDS = ("numpy", "onnx")
+# One of each kind of operations: elementwise, products, networks, sorts, tables, searches, loops, and two branches.
+EXPORTED = ("temperature_scaling", "matrix_scaling", "ensemble_temperature_scaling", "structured_matrix_scaling",
+            "parameterized_temperature_scaling", "focal_temperature_scaling", "meta_calibration", "beta_calibration",
+            "isotonic", "histogram_binning", "cross venn_abers", "label_shift", "probability_floor",
+            "spline_calibration", "top isotonic")
 
 
 def _served(fitted, kind, **options):
@@ -54,8 +58,8 @@ def _check(fitted, apply, kind, logits):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("variant", [
-  pytest.param(v, marks=[pytest.mark.xdist_group(f"fit {v}"), *[pytest.mark.slow] * (v in LATER)]) for v in VARIANTS])
+@pytest.mark.parametrize("variant", [*grouped(EXPORTED), *(pytest.param(name, marks=pytest.mark.slow)
+                                                           for name in CASES if name not in EXPORTED)])
 def test_a_file_gives_what_apply_gives(variant, kind):
   name, options = VARIANTS[variant]
   calibrator, (logits, labels) = made(name, **options), synthetic(*SHAPE)
@@ -65,11 +69,10 @@ def test_a_file_gives_what_apply_gives(variant, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (
-  name not in ("venn_abers", "platt", "record_calibration"))) for name in (*CASES, "record_calibration")])
+@pytest.mark.parametrize("name", ["venn_abers", "platt", "record_calibration"])
 def test_a_file_of_two_classes_gives_what_apply_gives(name, kind):
-  options = CASES.get(name, {"base": "temperature_scaling"})  # Its params do not say that classes are two.
-  calibrator, fitted = made(name, **options), calibrators.get(name, **options).fitted(*synthetic(300, 2))
+  # The params of the last one do not say that classes are two.
+  calibrator, fitted = made(name), calibrators.get(name).fitted(*synthetic(300, 2))
   _check(fitted, calibrator.apply, kind, _hard(120, 2))
 
 

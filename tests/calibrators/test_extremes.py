@@ -52,7 +52,7 @@ def _float64(logits):
   return np.where(z <= z.max(1, keepdims=True) - 1e4, -np.inf, z)
 
 
-EXTREMES = ("0.0001", "20", "300", "one long row", "masked", "columns of other units", "far from 0", "accurate")
+EXTREMES = ("0.0001", "300", "one long row", "masked", "columns of other units", "far from 0", "accurate")
 
 
 def _lowest(value, starts, bounds):
@@ -99,7 +99,8 @@ def test_fits_of_every_class(name, data):
 
 
 @pytest.mark.parametrize(("name", "extreme"), [
-  (name, extreme) for name in ("vector_scaling", "class_temperature_scaling") for extreme in EXTREMES
+  pytest.param(name, extreme, marks=pytest.mark.xdist_group(f"fit {name}"))
+  for name in ("vector_scaling", "class_temperature_scaling") for extreme in EXTREMES
   # Half of a unit in the last place of 1e4 is 5e-4: the fit says that it cannot do better.
   if (name, extreme) != ("class_temperature_scaling", "far from 0")])
 def test_fits_of_a_factor_for_each_class(name, extreme):
@@ -200,12 +201,6 @@ def test_a_temperature_at_an_end_of_its_range_is_named(name):
   assert [bool(fit(logits, y)["at_bound"]) for y in (labels, logits.argmax(1), logits.argmin(1))] == [False, True, True]
 
 
-@pytest.mark.parametrize("shape", [(), (3, 0)])
-def test_logits_without_classes_are_refused(shape):
-  with pytest.raises(ValueError, match=r"logits must have the shape \[..., K\] of at least one class"):
-    calibrators.identity().apply({}, np.zeros(shape, np.float32))
-
-
 def test_focal_temperature_says_where_its_grid_ends():
   logits, labels = _usual()
   fit = made("focal_temperature_scaling", objective="nll").fit
@@ -224,5 +219,3 @@ def test_beta_calibration_knows_that_a_bound_does_not_hold_the_optimum(monkeypat
   logits, labels = (x[1:] for x in _extreme("1"))  # Of a shape that no other test has compiled.
   monkeypatch.setattr(logistic, "_logistic", failing)
   assert not calibrators.beta_calibration().fit(logits, labels)["converged"]
-  monkeypatch.undo()
-  assert calibrators.beta_calibration().fit(logits[1:], labels[1:])["converged"]

@@ -9,6 +9,7 @@ from scipy import optimize, special
 from calib_jax import calibrators
 from calib_jax.calibrators import records
 
+pytestmark = pytest.mark.xdist_group("records")  # One worker compiles what these tests share.
 RNG = np.random.default_rng(0)
 ROUNDED = np.round(RNG.beta(5, 2, 400), 1)
 CONFIDENCES = {
@@ -79,31 +80,42 @@ def test_confidences_of_1_do_not_drive_the_temperature():
   assert bare > 30 and params["temperature"] < 10 and params["converged"] and not params["at_bound"]
 
 
-@pytest.mark.parametrize("base", records.BASES)
-def test_masks_weights_files_and_rising_order_hold_for_every_base(base, tmp_path):
+def test_rows_that_do_not_count_have_no_say_and_integer_weights_are_repeated_rows():
+  calibrator, confidence = calibrators.record_calibration("platt"), CONFIDENCES["ties at both ends"]
+  where, logits = np.arange(400) < 300, _logits(confidence)
+  masked = calibrator.fit(np.where(where[:, None], logits, np.nan), CORRECT, where=where)
+  weighted = calibrator.fit(logits, CORRECT, weights=2.0 * where)
+  halves = (np.tile(x[:200], (2,) + (1,) * (x.ndim - 1)) for x in (logits, CORRECT))  # Of one shape for all fits.
+  repeated, twice = calibrator.fit(*halves), calibrator.fit(logits, CORRECT, weights=2.0 * (np.arange(400) < 200))
+  for params, rows in ((masked, confidence[:300]), (weighted, np.tile(confidence[:300], 2))):
+    ends = [special.expit(float(params[name])) for name in ("least", "most")]
+    np.testing.assert_allclose(ends, _ends(rows), rtol=1e-5)
+  for name in repeated:
+    np.testing.assert_allclose(twice[name], repeated[name], rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("base", [pytest.param(base, marks=[pytest.mark.slow] * (
+  base in ("beta_calibration", "quadratic_scaling", "spline_calibration", "structured_vector_scaling")))
+  for base in records.BASES])
+def test_files_and_rising_order_hold_for_every_base(base, tmp_path):
   confidence, calibrator = CONFIDENCES["ties at both ends"], calibrators.record_calibration(base)
-  logits, where, weights = _logits(confidence), np.arange(400) < 300, np.where(np.arange(400) < 300, 2.0, 0)
-  sliced = calibrator.fit(logits[:300], CORRECT[:300])
-  if base in ("platt", "isotonic"):  # The others have tests of their own without ends, which these are about.
-    repeated = calibrator.fit(*(np.repeat(x[:300], 2, axis=0) for x in (logits, CORRECT)))
-    for params, others in ((calibrator.fit(logits, CORRECT, where=where), sliced),
-                           (calibrator.fit(logits, CORRECT, weights=weights), repeated)):
-      np.testing.assert_allclose(*(np.exp(calibrator.apply(x, logits)) for x in (params, others)), atol=3e-3)
-  calibrators.save(tmp_path / "c.npz", sliced, calibrator)
+  params = calibrator.fit(_logits(confidence), CORRECT)
+  calibrators.save(tmp_path / "c.npz", params, calibrator)
   stored = calibrators.load(tmp_path / "c.npz")
   assert stored.calibrator == calibrator and stored.calibrator.records
-  new = _logits(np.linspace(0, 1, 101))
+  new = _logits(np.linspace(0, 1, 400))
   probs = np.exp(stored(new))[:, 1]
-  np.testing.assert_array_equal(probs, np.exp(calibrator.apply(sliced, new))[:, 1])
+  np.testing.assert_array_equal(probs, np.exp(calibrator.apply(params, new))[:, 1])
   assert np.isfinite(probs).all() and probs.min() > 0 and probs.max() < 1
   if base not in ("histogram_binning", "quadratic_scaling", "spline_calibration"):
     assert np.diff(probs).min() >= -1e-6
 
 
-def test_fit_and_apply_are_compiled_and_mapped():
+def test_fit_and_apply_are_traced_and_mapped():
   calibrator, logits = calibrators.record_calibration("platt"), _logits(CONFIDENCES["tenths"])
   params = calibrator.fit(logits, CORRECT)
-  np.testing.assert_allclose(jax.jit(calibrator.fit)(logits, CORRECT)["scale"], params["scale"], rtol=1e-4)
+  traced = jax.eval_shape(calibrator.fit, logits, CORRECT)
+  assert jax.tree.map(lambda x: x.shape, traced) == jax.tree.map(jnp.shape, params)
   log_probs = jax.vmap(lambda z: calibrator.apply(params, z))(jnp.asarray(logits).reshape(20, 20, 2))
   np.testing.assert_allclose(log_probs.reshape(400, 2), calibrator.apply(params, logits), rtol=1e-5)
 

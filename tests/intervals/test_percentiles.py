@@ -20,16 +20,15 @@ def _ends(values, estimate, count, level):
   return np.quantile(values, [low, high], method="weibull")
 
 
-@pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("count", [8, 500])
-def test_ends_are_those_of_the_definition(sign, count):
+def test_ends_are_those_of_the_definition(count):
   rng = np.random.default_rng(0)
-  values = sign * rng.gamma(9, size=(999, 2))
-  values[:100, 1] = sign * 8.0  # Ties with the estimate.
-  estimate = np.array([sign * 8.5, sign * 8.0])
+  values = rng.gamma(9, size=(999, 2))
+  values[:100, 1] = 8.0  # Ties with the estimate.
+  values, estimate = np.concatenate([values, -values], axis=1), np.array([8.5, 8.0, -8.5, -8.0])
   expected = np.stack([_ends(x, e, count, 0.9) for x, e in zip(values.T, estimate, strict=True)], axis=1)
   np.testing.assert_allclose(percentiles.ends(values, estimate, count, 0.9), expected, rtol=1e-10)
-  actual = percentiles.ends(jnp.asarray(values, jnp.float32), jnp.asarray(estimate, jnp.float32), count, 0.9)
+  actual = jax.jit(percentiles.ends, static_argnums=(2, 3))(*map(np.float32, (values, estimate)), count, 0.9)
   np.testing.assert_allclose(actual, expected, rtol=1e-4)
 
 
@@ -47,14 +46,13 @@ def test_what_is_no_number_is_left_out_and_extremes_stay_finite():
   assert np.isfinite(percentiles.ends(with_infinity, np.float64(0), 50, 0.5)).all()
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_intervals_of_a_skewed_mean_of_few_examples_or_groups_hold_the_truth(rows):
-  # Thirty exponential variables: plain quantiles hold the mean in 90.6% of these samples.
-  groups = None if rows == 1 else np.repeat(np.arange(30), rows)
+def test_intervals_of_a_skewed_mean_of_few_groups_hold_the_truth():
+  # Thirty exponential variables, thrice each: plain quantiles hold the mean in 90.6% of these samples.
+  groups = np.repeat(np.arange(30), 3)
 
   def interval(key):
     of_x, of_resamples = jax.random.split(key)
-    x = jnp.repeat(jax.random.exponential(of_x, (30,)), rows)
+    x = jnp.repeat(jax.random.exponential(of_x, (30,)), 3)
     return metrics.bootstrap(jnp.mean, x, key=of_resamples, num_resamples=200, groups=groups)
 
   _, low, high = jax.jit(lambda keys: jax.lax.map(interval, keys))(jax.random.split(jax.random.key(0), 1000))
