@@ -116,10 +116,10 @@ def test_copies_say_no_more_than_one_also_where_all_are_right():
 
 
 def test_a_subgroup_is_seldom_worse_where_all_are_alike_and_mostly_where_one_is_not():
-  assert share(worse_subgroup([0.1] * 4), 100) <= 0.05 + 2 * (0.05 * 0.95 / 100) ** 0.5
-  assert share(worse_subgroup([0.1] * 5, 40, 4), 50) <= 0.05 + 2 * (0.05 * 0.95 / 50) ** 0.5
-  assert share(worse_subgroup([0.15, 0.0, 0.0, 0.0]), 40) >= 0.7
-  assert share(worse_subgroup([0.15, -0.15]), 40) <= 0.15  # As far off as each other.
+  assert share(worse_subgroup([0.1] * 4), 60) <= 0.05 + 2 * (0.05 * 0.95 / 60) ** 0.5
+  assert share(worse_subgroup([0.1] * 5, 40, 4), 40) <= 0.05 + 2 * (0.05 * 0.95 / 40) ** 0.5
+  assert share(worse_subgroup([0.15, 0.0, 0.0, 0.0]), 20) >= 0.7
+  assert share(worse_subgroup([0.15, -0.15]), 20) <= 0.15  # As far off as each other.
 
 
 def test_each_of_several_arrays_is_tested_at_its_part_of_the_level():

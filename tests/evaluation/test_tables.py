@@ -1,4 +1,4 @@
-"""Tables: metrics of the right predictions, averaged over seeds, calibrators fitted on the fit split alone."""
+"""Tables: metrics of the right predictions, averaged over seeds, against their definitions in float64."""
 
 import re
 
@@ -7,16 +7,9 @@ import numpy as np
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation import loss_parts
+from tests.evaluation.data import N, predictions
 
-RNG = np.random.default_rng(1)
 PARTS = ("nll_calibration", "nll_refinement")
-
-
-def _predictions(n, scale=1.0):
-  logits = RNG.normal(size=(n, 3)).astype(np.float32)
-  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-  labels = np.array([RNG.choice(3, p=row / row.sum()) for row in p.astype(np.float64)])
-  return evaluation.Predictions((scale * logits).astype(np.float32), labels.astype(np.int32))
 
 
 def _by_hand(logits, labels, num_bins):
@@ -49,7 +42,7 @@ def _classwise(p, labels, num_bins):
 
 
 def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
-  test = [_predictions(101, 2.0), _predictions(101, 0.5)]
+  test = [predictions(2), predictions(0.5, rng=np.random.default_rng(1))]
   row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=50)["none"]
   by_hand = [_by_hand(part.logits, part.labels, 7) for part in test]
   assert list(row) == [name for name in evaluation.COLUMNS if name not in ("sweep", "smooth", *PARTS)]
@@ -66,8 +59,8 @@ def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
 
 def test_the_parts_of_the_log_loss_are_those_of_the_metric():
   """With its draws and folds, here of examples in groups; of two seeds they are the mean."""
-  part = _predictions(151, 2.5)._replace(groups=np.arange(151, dtype=np.int32) // 2)
-  seeds = part, _predictions(151, 0.5)._replace(groups=part.groups, labels=part.labels)
+  part = predictions(2.5)._replace(groups=np.arange(N, dtype=np.int32) // 2)
+  seeds = part, predictions(0.5)._replace(groups=part.groups)
   probs = [np.exp(calibrators.identity().apply({}, x.logits)) for x in seeds]
   expected = [dict(zip(PARTS, metrics.calibration_refinement(
     p, part.labels, key=jax.random.key(0), num_resamples=40, groups=part.groups)[1:], strict=True)) for p in probs]
@@ -89,11 +82,12 @@ def test_the_parts_of_the_log_loss_are_those_of_the_metric():
 
 def test_no_printed_interval_lacks_its_estimate():
   # Calibrated, overconfident, underconfident, certain and right but once, always wrong, and undecided.
-  certain = np.eye(3, dtype=np.float32)[np.arange(61) % 3] * 30
-  parts = {"calibrated": _predictions(61), "over": _predictions(61, 6.0), "under": _predictions(61, 0.2),
-           "certain": evaluation.Predictions(certain, np.where(np.arange(61) == 0, 1, np.arange(61) % 3)),
-           "wrong": evaluation.Predictions(certain, (np.arange(61) + 1) % 3),
-           "undecided": evaluation.Predictions(np.zeros((61, 3), np.float32), np.arange(61) % 3)}
+  labels = np.arange(N) % 3
+  certain = np.eye(3, dtype=np.float32)[labels] * 30
+  parts = {"calibrated": predictions(1), "over": predictions(6), "under": predictions(0.2),
+           "certain": evaluation.Predictions(certain, np.where(np.arange(N) == 0, 1, labels)),
+           "wrong": evaluation.Predictions(certain, (labels + 1) % 3),
+           "undecided": evaluation.Predictions(np.zeros((N, 3), np.float32), labels)}
   results = evaluation.judge({name: evaluation.Model({"test": [part]}, {}) for name, part in parts.items()},
                              num_resamples=100)
   rows = evaluation.to_rows(results)

@@ -61,6 +61,7 @@ def _by_equal_values(probs, labels):
   ({"logits": LOGITS, "labels": np.where(LABELS, LABELS, -100)}, "from -100 to 3. If -100 .*: --ignore_label=-100 "),
   ({"logits": np.where(np.arange(4) == LABELS[:, None], -np.inf, LOGITS), "labels": LABELS},
    r"the label of row 0, counted from 0, is \d, a class that the row does not have, because its logit is -inf"),
+  ({"logits": np.where(np.arange(4) == LABELS[:, None], -2e4, LOGITS), "labels": LABELS}, "1e4 or more below the row"),
   ({"logits": np.full((40, 4), -np.inf), "labels": LABELS}, "40 of the 40 rows .* or -inf in every class; .* is row 0"),
   ({"logits": LOGITS, "labels": LABELS + 1}, r"labels must be in \[0, 4\): they go from 1 to 4\.$"),
   ({"logits": np.where(LOGITS > 2, np.nan, LOGITS), "labels": LABELS}, "of the 40 rows of its logits hold NaN, "),
