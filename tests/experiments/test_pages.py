@@ -43,7 +43,8 @@ COMMANDS = {
   **{f"{table}_fashion_mnist_mlp": "--data=fashion_mnist.npz" for table in (
     "focal_temperature_table", "mac_cal_tables", "reweighted_risk_tables", "soft_calibration_tables")},
   **{f"leaderboard_more_data_{data}_resnet8": f"--data={data}.npz" for data in ("cifar10_jpeg", "tiny_imagenet")},
-  "reweighted_risk_readings_laptop": "--images=cifar10_jpeg.npz"}
+  "reweighted_risk_readings_laptop": "--images=cifar10_jpeg.npz",
+  "soft_calibration_memorisation_fashion_mnist": "--images=fashion_mnist.npz --num_examples=2000"}
 README = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
 
 
@@ -73,7 +74,7 @@ def test_the_committed_rows_are_still_those_of_their_configs(stem, option):
   """Otherwise the command of the page would train them again."""
   experiment, table = _experiment(stem), rows.texts(RESULTS / f"{stem}.csv")
   declared = {(row.task, row.method): row.declared for row in table.itertuples()}
-  methods = experiment.methods(sweep.parse(experiment, [option]))
+  methods = experiment.methods(sweep.parse(experiment, option.split()))
   jobs = sweep.jobs([method for method in methods if (method.task, method.name) in declared])
   assert {(job.method.task, job.method.name): job.declared for job in jobs} == declared
 

@@ -1,13 +1,10 @@
 """The experiment on calibration-set sizes: its differences, what it chose, and its committed rows."""
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from experiments.calibrators import set_size as experiment
-from experiments.common.commands import RESULTS
 from experiments.common.rows import frame
 from tests.calibrators.data import synthetic
 
@@ -40,10 +37,3 @@ def test_choices_are_judged_by_the_best_candidate_of_the_test_half():
           in experiment.choices(pd.DataFrame(rows)))
   # One seed has no standard error.
   assert "| net | 40 | temperature_scaling 1 | 100.0 (100.0, 0.0) |" in experiment.choices(pd.DataFrame(rows[:4]))
-
-
-def test_every_network_of_the_committed_rows_has_every_method_at_every_size_with_the_same_ten_seeds():
-  rows = frame(RESULTS / "calibration_set_size.csv")
-  names = rows.predictions.unique()
-  expected = itertools.product(names, experiment.METHODS, experiment.SIZES, range(10))
-  assert len(names) == 4 and sorted(expected) == sorted(rows[[*experiment.KEY]].itertuples(index=False, name=None))

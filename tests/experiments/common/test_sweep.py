@@ -138,25 +138,6 @@ def test_differences_are_paired_by_seed():
   assert np.isnan(comparison.paired({"0": 1.0}, {"0": 0.5}).low)
 
 
-def test_intervals_hold_the_mean_over_seeds_and_images():
-  # NLLs of images that have a difficulty of their own for a method, whatever the seed.
-  rng, repeats, images, seeds = np.random.default_rng(0), 300, 400, 3
-  covered = {"both": 0, "seeds": 0}
-  for _ in range(repeats):
-    pair = []
-    for _ in range(2):
-      nll = rng.exponential(size=images) + 0.02 * rng.normal(size=(seeds, 1)) + 0.2 * rng.normal(size=(seeds, images))
-      by_seed = comparison.BySeed({str(i): x.mean() for i, x in enumerate(nll)})
-      left_out = [np.array([np.delete(x, np.s_[20 * b:20 * b + 20]).mean() for b in range(20)]) for x in nll]
-      by_seed.blocks = comparison.UNIT * np.array(comparison.blocks_text(left_out).split(), float)
-      pair.append(by_seed)
-    for kind, (a, b) in {"both": pair, "seeds": [dict(x) for x in pair]}.items():
-      change = comparison.paired(a, b)
-      covered[kind] += change.low <= 0 <= change.high
-  assert covered["both"] >= 273  # At 95%, fewer have a chance of 0.2%.
-  assert covered["seeds"] < 200  # Intervals over seeds alone say nothing of other images.
-
-
 @pytest.mark.parametrize(("seeds", "share"), [(2, 0.3), (10, 0.3)])
 def test_p_values_hold_far_in_the_tail_where_those_of_one_of_many_claims_lie(seeds, share):
   """With Welch's degrees of freedom 6% and 0.6% of the p-values are below 0.45%."""
@@ -196,8 +177,7 @@ def test_a_seed_that_diverged_is_counted():
     "0.1500 ± 0.0500 (1 of 3 diverged)")
 
 
-@pytest.mark.parametrize("one_at_a_time", [True, False])
-def test_a_method_is_tuned_field_by_field_or_over_all_combinations(one_at_a_time, monkeypatch, tmp_path):
+def test_a_method_is_tuned_and_its_rows_say_what_was_tried(monkeypatch, tmp_path):
   tried = []
 
   def validate(config):
@@ -207,10 +187,10 @@ def test_a_method_is_tuned_field_by_field_or_over_all_combinations(one_at_a_time
   monkeypatch.setattr(tuning, "validation_scores", validate)
   search = {"loss.weight": (0.1, 0.3), "optimizer.l2": (0.0, 0.1)}
   config = functools.partial(_config, **{"loss.secondary": {"name": "soft_avuc"}, "loss.weight": 0.1})
-  method = Method("", "tuned", config, search, {}, one_at_a_time)
+  method = Method("", "tuned", config, search, {}, one_at_a_time=True)
   job, = sweep.jobs([method])
   made, chosen = sweep.run_job(job, EXPERIMENT, tmp_path / "test"), {"loss.weight": 0.3, "optimizer.l2": 0.0}
-  assert ((0.1, 0.1) in tried) != one_at_a_time
+  assert (0.1, 0.1) not in tried  # One field after another.
   assert {(row["chosen"], row["tried"]) for row in made} == {(json.dumps(chosen), json.dumps({
     "loss.weight": [0.1, 0.3, 1.0], "optimizer.l2": [0.0, 0.1]}))}  # Until the best is inside.
   assert {row["config"] for row in made} == {settings.digest(settings.changed(config(), chosen))}

@@ -120,11 +120,6 @@ def test_means_over_all_methods_leave_out_those_of_which_a_seed_has_collapsed():
   assert "collapsed" not in of_a and (verdict, of_b) == ("cannot tell", "b collapsed")
 
 
-def test_rows_without_cross_entropy_say_what_is_missing():
-  assert leaderboard_page.findings(_rows(MbLS__none={"nll": (1, 1)})) == [
-    "The rankings need the rows of cross entropy, from which differences are counted."]
-
-
 def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
   rng, labels = np.random.default_rng(0), np.arange(60) % 3
   pixels = rng.integers(0, 256, (60, 4, 4, 1), dtype=np.uint8)

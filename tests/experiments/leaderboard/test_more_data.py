@@ -1,21 +1,9 @@
-"""The page on more data: its settings, and the ranks that it compares."""
+"""The page on more data: the ranks that it compares."""
 
-import argparse
 import re
 
 from experiments.common import commands, ranking, rows
 from experiments.leaderboard import more_data
-
-
-def test_methods_have_the_settings_of_the_leaderboard_and_the_second_value_where_it_has_none():
-  assert more_data.setting("MIT") == {"augmentation.alpha": 0.5}
-  options = argparse.Namespace(scale="tiny", data="", shrink=2)
-  configs = {method.name: method.config() for method in more_data.methods(options)}
-  assert list(configs) == list(more_data.NAMES)
-  assert configs["MIT"].augmentation.alpha == 0.5
-  assert configs["SB-ECE"].loss.secondary.name == "soft_binned_ece"
-  assert [*(method.name for method in more_data.methods(argparse.Namespace(scale="tiny", data="x/tiny_imagenet.npz")))
-          ] == list(more_data.MANY_CLASSES)
 
 
 def test_what_the_guide_says_of_more_data_is_in_the_rows():

@@ -89,10 +89,6 @@ def test_effect_sizes_are_those_of_pooled_deviations():
 @pytest.mark.parametrize(("name", "task", "method", "expected"), [
   ("papers.focal_temperature.table", "cifar10, resnet50", "focal_7",
    {"num_seeds": 5, "loss.primary.gamma": 7.0, "loss.reduction": "sum"}),
-  ("papers.soft_calibration.tables", "cifar100, wide_resnet28_10", "focal+soft_avuc",
-   {"num_seeds": 10, "loss.secondary.name": "soft_avuc", "training.batch_size": 512}),
-  ("papers.reweighted_risk.tables", "cifar100, preresnet56", "selective_risk",
-   {"num_seeds": 3, "loss.primary.smoothing": 0.01, "training.num_epochs": 250}),
   ("papers.mac_cal.tables", "tiny_imagenet, resnet50", "cross_entropy", {"evaluation.ood": ()}),
   ("papers.mac_cal.tables", "cifar100, resnet50", "simplex_etf_released",
    {"head.name": "simplex_etf", "optimizer.name": "adamw", "optimizer.learning_rate": 1e-4, "training.select": "best",

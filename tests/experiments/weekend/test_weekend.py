@@ -127,6 +127,7 @@ def test_cells_train_once_and_one_page_joins_the_numbers_of_shards(tmp_path, tra
   command = [*TINY, f"--out={tmp_path}"]
   assert weekend.main([*command, "--dry_run"]) == 0
   assert trained == [] and "2 of 2 cells are whole" in capsys.readouterr().out and len(list(tmp_path.iterdir())) == 0
+  assert weekend.main([*command, "--hours=1e-9"]) == 0 and trained == []  # Nothing fits.
   for i in (1, 2):
     assert weekend.main([*command, f"--shard={i}/2"]) == 0
   printed = capsys.readouterr().out
