@@ -1,6 +1,7 @@
 """The audit of committed pages, which finds a cell that does not follow from its row."""
 
 import pathlib
+import re
 import shutil
 
 import pytest
@@ -24,5 +25,6 @@ def test_a_cell_that_does_not_follow_from_its_row_is_found(tmp_path):
   assert checked > 40 and wrong == []
   text = page.read_text(encoding="utf-8")
   line = next(line for line in text.splitlines() if line.startswith("| cross entropy | none |"))
-  page.write_text(text.replace(line, line.replace(".", ".7", 2)), encoding="utf-8")
-  assert len(audit.audit(page)[1]) == 2
+  changed = re.sub(r"\d+\.\d\d\b", lambda accuracy: f"{float(accuracy[0]) + 0.02:.2f}", line, count=1)
+  page.write_text(text.replace(line, changed), encoding="utf-8")
+  assert len(audit.audit(page)[1]) == 1  # Of two units in its last place.

@@ -90,14 +90,6 @@ def test_every_number_that_a_method_tries_is_of_a_ladder_that_can_be_climbed():
 
 
 @pytest.mark.slow
-def test_a_config_is_scored_on_its_validation_splits_whether_its_seeds_train_together_or_not():
-  accuracy, ece = tuning.validation_scores(CONFIG)
-  single = tuning.validation_scores(settings.changed(CONFIG, {"training.seeds_together": False}))
-  assert (accuracy, ece) == pytest.approx(single, abs=1e-4)
-  assert 0 < accuracy < 1 and 0 < ece < 1
-
-
-@pytest.mark.slow
 def test_a_setting_that_diverges_is_not_chosen():
   assert tuning.validation_scores(settings.changed(CONFIG, {"optimizer.learning_rate": 1e30})) == (0.0, float("inf"))
 
