@@ -19,7 +19,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import asked, inputs, shared
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.metrics.resampled_errors import Ordered, units
-from calib_jax.predictions import cross_validation, ensembles
+from calib_jax.predictions import ensembles, fitting
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, calibrated
 from calib_jax.predictions.headers import listed
@@ -88,7 +88,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
   out_of_fold = None
   if fit and not options.test:
     shared.note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
-    out_of_fold = cross_validation.out_of_fold(fit, labelled, options.folds)
+    out_of_fold = fitting.out_of_fold(fit, labelled, options.folds)
   fitted = evaluation.fit([fit], labelled, cautions.append, options.fit_by) if fit else {}
   for name, part in sets.items() if options.fit_by else ():
     if new := sorted(set(part.subgroups[options.fit_by].names) - set(fit.subgroups[options.fit_by].names)):
@@ -133,7 +133,7 @@ def _chosen_on(options: argparse.Namespace, fit: evaluation.Predictions | None,
   if options.choose:
     return {label: (calibrated(fitted, label, [part])[0], options.choose) for label in (UNCALIBRATED, *fitted)}
   if out_of_fold is None:
-    out_of_fold = cross_validation.out_of_fold(fit, labelled, options.folds)
+    out_of_fold = fitting.out_of_fold(fit, labelled, options.folds)
   crossed = ", each example calibrated without its fold, so that the guarantee is approximate"
   return {label: (parts[0], f"{options.fit[0]}{crossed if label in fitted else ''}")
           for label, parts in out_of_fold.items()}

@@ -1,10 +1,11 @@
-"""Fits calibrators to predictions and applies them."""
+"""Fits calibrators to predictions, or to all folds but one in turn, and applies them."""
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import sys
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -134,3 +135,17 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
   apply_one = compilation.sized(calibrator.apply, test[0].logits.size)
   return [Calibrated(part, apply_one, (own,)).at_once_if(calibrator.together)
           for own, part in zip(params, test, strict=True)]
+
+
+def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator], num_folds: int
+                ) -> dict[str, list[Calibrated]]:
+  """Returns predictions by label, with those before calibration, of calibrators that are fitted to the other folds."""
+  fold, of_folds = subgroup_fits.folds(part, num_folds), []
+  for k in range(num_folds):
+    others = part._replace(**{name: getattr(part, name)[fold != k] for name in (
+      "logits", "labels", "probs", "groups", "weights") if getattr(part, name) is not None})
+    of_folds.append(fit([others], labelled, lambda caution: None))
+  return {UNCALIBRATED: [Calibrated.of(part)]} | {
+    label: [Calibrated(part, jax.jit(calibrator.apply), [of_fold[label][1][0] for of_fold in of_folds],
+                       fold).at_once_if(calibrator.together)]
+    for label, (calibrator, _) in of_folds[0].items()}

@@ -29,6 +29,14 @@ FOLDS = 5
 FEW = 0.5  # Subgroups of which less is their own are named.
 
 
+def folds(part: Predictions, number: int) -> np.ndarray:
+  """Returns the fold of each example; fewer examples or groups than folds are a UserError."""
+  try:
+    return stratified_folds(part.labels, number, part.groups)
+  except ValueError as error:
+    raise UserError(str(error)) from None
+
+
 def fit(base: calibrators.Calibrator, pooled: Mapping[str, Any], part: Predictions, column: str, label: str,
         say: Callable[[str], None]) -> tuple[calibrators.Calibrator, dict[str, Any]] | None:
   """Fits a calibrator to each subgroup, if that is shown to lower the log loss, and says what was selected.
@@ -51,10 +59,7 @@ def fit(base: calibrators.Calibrator, pooled: Mapping[str, Any], part: Predictio
     log_probs = np.asarray(apply(params_of, logits))
     return -log_probs[np.arange(len(number)), part.labels]
 
-  try:
-    fold = stratified_folds(part.labels, FOLDS, part.groups)
-  except ValueError as error:
-    raise UserError(str(error)) from None
+  fold = folds(part, FOLDS)
   losses_by_n0 = np.zeros((1 + len(SHRINKAGES), len(number)))
   try:
     for k in range(FOLDS):

@@ -6,7 +6,7 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators, evaluation
-from calib_jax.predictions import cross_validation
+from calib_jax.predictions import fitting
 from tests.calibrators.data import synthetic
 
 pytestmark = pytest.mark.xdist_group("selection")  # One worker compiles what these tests share.
@@ -117,7 +117,7 @@ def test_evaluations_say_it_once_before_they_fit(capsys):
   evaluation.fit([part, part], labelled)
   output = capsys.readouterr().out
   assert output.count("\n") == 1 and output.startswith("caution: HB: histogram_binning: a bin of equal mass")
-  cross_validation.out_of_fold(part, labelled, 2)  # Its fits to the parts of the data say nothing more.
+  fitting.out_of_fold(part, labelled, 2)  # Its fits to the parts of the data say nothing more.
   assert not capsys.readouterr().out
 
 

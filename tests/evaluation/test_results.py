@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation, metrics
+from calib_jax._numerics.groups import stratified_folds
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
@@ -20,7 +21,7 @@ from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.sections.over_seeds import effect_size
-from calib_jax.predictions import automatic, cross_validation
+from calib_jax.predictions import automatic, fitting
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.reports import formats
 from calib_jax.verdict import decisions, reasons
@@ -299,21 +300,21 @@ def test_calibrators_that_need_all_rows_together_get_them(monkeypatch):
   part = part._replace(logits=part.logits + np.arange(N, dtype=np.float32)[:, None] % 100 * [1, 0, 0] / 30)
   log_probs = np.asarray(calibrator.apply({}, part.logits))
   for source in (evaluation.calibrated({"mine": (calibrator, [{}])}, "mine", [part])[0],
-                 cross_validation.out_of_fold(part, {"mine": calibrator}, 4)["mine"][0]):
+                 fitting.out_of_fold(part, {"mine": calibrator}, 4)["mine"][0]):
     for rows, _, chunk in source.chunks():
       np.testing.assert_allclose(chunk, log_probs[rows], rtol=1e-5, atol=1e-6)
 
 
 def test_folds_have_their_share_of_each_class_and_keep_groups():
   labels = np.repeat([0, 1, 2], [50, 30, 7])
-  fold = cross_validation.stratified_folds(labels, 5)
+  fold = stratified_folds(labels, 5)
   counts = np.array([[np.sum((fold == k) & (labels == c)) for c in range(3)] for k in range(5)])
   assert (np.ptp(counts, axis=0) <= 1).all() and np.ptp(counts.sum(1)) <= 1
   groups = np.arange(87) // 3
-  fold = cross_validation.stratified_folds(labels, 5, groups)
+  fold = stratified_folds(labels, 5, groups)
   assert all(len(set(fold[groups == g])) == 1 for g in range(29)) and set(fold) == set(range(5))
   with pytest.raises(ValueError, match="cross-validation in 5 folds needs at least 5 groups: there are 2"):
-    cross_validation.stratified_folds(labels, 5, groups // 20)
+    stratified_folds(labels, 5, groups // 20)
 
 
 def test_every_number_is_out_of_fold():
@@ -321,8 +322,8 @@ def test_every_number_is_out_of_fold():
   part = predictions(1, 20)
   spy = calibrators.Calibrator(lambda logits, labels: {"seen": jnp.sum(logits[:, 0])},
                                lambda params, logits: logits.at[:, 1].set(params["seen"]))
-  actual = cross_validation.out_of_fold(part, {"spy": spy}, 4)["spy"][0].log_probs()
-  fold = cross_validation.stratified_folds(part.labels, 4)
+  actual = fitting.out_of_fold(part, {"spy": spy}, 4)["spy"][0].log_probs()
+  fold = stratified_folds(part.labels, 4)
   expected = [part.logits[fold != fold[i], 0].sum() for i in range(20)]
   np.testing.assert_allclose(actual[:, 1], expected, rtol=1e-4, atol=1e-4)
 
