@@ -122,6 +122,8 @@ def test_histogram_binning_in_equal_widths_gives_each_bin_its_share_and_empty_on
     with np.errstate(invalid="ignore"):
       shares = (inside & (labels == c)[:, None]).sum(0) / inside.sum(0)
     np.testing.assert_allclose(params["values"][c], np.where(inside.any(0), shares, edges[:-1] + 1 / 240), atol=1e-6)
+  on_edge = calibrators.histogram_binning(2, binning="equal_width").fit(np.zeros((4, 2), np.float32), [0, 0, 0, 1])
+  np.testing.assert_allclose(on_edge["values"][1], [0.25, 0.75])  # 1/2 is of the lower bin, and the upper one is empty.
 
 
 @pytest.mark.parametrize("name", [

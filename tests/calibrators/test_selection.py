@@ -6,6 +6,7 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators, evaluation
+from calib_jax._numerics.groups import standard_error
 from calib_jax.predictions import fitting
 from tests.calibrators.data import synthetic
 
@@ -24,6 +25,8 @@ def test_it_takes_the_first_within_one_standard_error_of_the_best(excess, expect
   chosen = calibrators.select(logits, labels, NAMES)
   assert chosen.name == expected and [s.name for s in chosen.scores] == NAMES
   np.testing.assert_allclose([s.standard_error for s in chosen.scores], [0.2, 0.2, 0], rtol=1e-6)
+  groups = [standard_error(np.array([0.0, 1.0]), np.array(pair)) for pair in ([4, 5], [4, 4])]
+  assert groups == [0.5, np.inf]  # One group says nothing of the spread.
   direct = calibrators.get(expected).fit(logits, labels)
   assert all(np.array_equal(direct[key], chosen.params[key]) for key in direct)
   assert f"* {expected}" in str(chosen)
