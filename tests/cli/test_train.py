@@ -90,17 +90,12 @@ def test_a_finished_run_is_only_reported_again(finished, here, no_figures, capsy
 
 @pytest.mark.slow
 def test_events_hold_scalars_and_a_reliability_diagram(tmp_path):
-  from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
   done = _digits(tmp_path / "run", "--config.num_seeds=1", "--config.compare_with_cross_entropy=False",
                  "--config.evaluation.calibrators={}", tmp_path=tmp_path, blocked=())
   assert done.returncode == 0 and f"{tmp_path}/run/events" in done.stdout, done.stderr
-  events = EventAccumulator(str(tmp_path / "run/events/seed0")).Reload()
-  tags = events.Tags()
-  tagged = set(tags["scalars"]) | set(tags["tensors"])
-  assert {"train/loss", "validation/ece", "time/examples_per_second"} <= tagged
-  pictures = set(tags["images"]) | tagged
-  assert any("reliability" in tag for tag in pictures)
+  (events,) = (path.read_bytes() for path in (tmp_path / "run/events/seed0").iterdir())
+  tags = b"train/loss", b"validation/ece", b"time/examples_per_second", b"validation/reliability", b"\x89PNG"
+  assert [tag for tag in tags if tag not in events] == []
 
 
 def test_the_log_has_training_and_validation_of_every_seed(finished):
