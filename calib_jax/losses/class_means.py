@@ -17,7 +17,7 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
          axis_name: str | None = None) -> Array:
   r"""Multi-class difference in confidence and accuracy (MDCA), a secondary loss.
 
-  .. math:: \frac{1}{K} \sum_k \Big|\frac{1}{N} \sum_i p_{ik} - \frac{1}{N} \sum_i [y_i = k]\Big|
+  .. math:: \frac{1}{K} \sum_k \left|\frac{1}{N} \sum_i p_{ik} - \frac{1}{N} \sum_i [y_i = k]\right|
 
   It is 0 for a model that predicts the frequencies of the batch's classes for every example: it says nothing of single
   predictions, and needs a primary loss.

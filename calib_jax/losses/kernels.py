@@ -145,8 +145,8 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction.
 
   .. math::
-    \frac{1}{N} \sum_i \sum_k \Big|\frac{\sum_{j \ne i} \kappa(f_i; f_j)\, y_{jk}}{\sum_{j \ne i} \kappa(f_i; f_j)} -
-    f_{ik}\Big|^p
+    \frac{1}{N} \sum_i \sum_k \left|\frac{\sum_{j \ne i} \kappa(f_i; f_j)\, y_{jk}}{\sum_{j \ne i} \kappa(f_i; f_j)} -
+    f_{ik}\right|^p
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.

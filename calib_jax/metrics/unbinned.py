@@ -39,7 +39,7 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
                          where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Kolmogorov-Smirnov calibration error: the largest gap between two cumulative sums, in [0, 1].
 
-  .. math:: \max_k \Big|\frac{1}{N} \sum_{i \le k} (a_{(i)} - c_{(i)})\Big|
+  .. math:: \max_k \left|\frac{1}{N} \sum_{i \le k} (a_{(i)} - c_{(i)})\right|
 
   where :math:`c_{(i)}` is the i-th smallest confidence and :math:`a_{(i)}` says whether that example is correct.
 
@@ -87,7 +87,7 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
                              weights: ArrayLike | None = None) -> Array:
   r"""Smooth calibration error (smECE), in [0, 1], which has neither bins nor a bandwidth to choose.
 
-  .. math:: \mathrm{smECE}_\sigma = \int_0^1 \Big|\frac{1}{N} \sum_i (a_i - c_i) K_\sigma(t, c_i)\Big| dt, \qquad
+  .. math:: \mathrm{smECE}_\sigma = \int_0^1 \left|\frac{1}{N} \sum_i (a_i - c_i) K_\sigma(t, c_i)\right| dt, \qquad
     \text{at the } \sigma \text{ for which } \mathrm{smECE}_\sigma = \sigma
 
   with :math:`c_i` the confidence of example i, :math:`a_i` whether it is correct, and :math:`K_\sigma` the Gaussian
@@ -139,8 +139,8 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction, with no root.
 
   .. math::
-    \frac{1}{N} \sum_i \sum_k \Big|\frac{\sum_{j \ne i} \kappa(f_i; f_j)\, y_{jk}}{\sum_{j \ne i} \kappa(f_i; f_j)} -
-    f_{ik}\Big|^p
+    \frac{1}{N} \sum_i \sum_k \left|\frac{\sum_{j \ne i} \kappa(f_i; f_j)\, y_{jk}}{\sum_{j \ne i} \kappa(f_i; f_j)} -
+    f_{ik}\right|^p
 
   This is ``losses.kde_ece`` of probabilities f instead of logits.
 

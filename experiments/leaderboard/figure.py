@@ -56,7 +56,7 @@ def _ranks(panels, rows: pd.DataFrame, order: Sequence[str]) -> None:
   table = np.array([stats.rankdata([by_method[name] for name in order]) for by_method in errors.values()]).T
   right.imshow(table, aspect="auto", cmap="cividis")
   right.set_xticks(range(len(errors)), [name.replace("_", " ") for name in errors], rotation=90, fontsize=6)
-  right.set_title("rank of ECE, by tool (dark: best)", fontsize=7)
+  right.set_title("rank of ECE, by tool (blue: best)", fontsize=7)
   for axes, label in ((left, "NLL, nats"), (middle, "mean rank of NLL, as trained")):
     axes.set(ylim=(len(order) - 0.5, -0.5), xlabel=label)
   for axes in (middle, right):
