@@ -121,7 +121,6 @@ def _by_pillow(x: Image, change: Callable) -> np.ndarray:
 def _jpeg_compression(x: Image, _, quality):
   from PIL import Image as pillow
 
-
   def through_a_file(picture):
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=int(quality))

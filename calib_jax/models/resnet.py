@@ -15,12 +15,7 @@ Array = jax.Array
 
 
 class BasicBlock(nn.Module):
-  """A basic block has two 3x3 convolutions and a shortcut without parameters (He et al.'s option A).
-
-  If the shape changes, the shortcut takes every other pixel and pads the channels with zeros. ``survival`` is the
-  probability that a training step uses the block. It is drawn once for the whole batch, from the key ``dropout``. At
-  test time the block's output is multiplied by it (Huang et al. 2016, Eq. 5), unless predictions are sampled.
-  """
+  """Two 3x3 convolutions, used with probability ``survival`` (Huang et al. 2016, Eq. 5), and He et al.'s shortcut A."""
 
   features: int
   stride: int

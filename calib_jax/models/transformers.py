@@ -99,11 +99,7 @@ class ViT(Backbone):
 
 
 class SwinBlock(nn.Module):
-  """A block like ViT's whose attention stays within windows of ``window`` x ``window`` pixels.
-
-  A ``shifted`` block shifts the windows by half a window. A map is padded with zeros if windows do not divide it; a map
-  that is no larger than a window is one window.
-  """
+  """A block like ViT's with attention in windows, shifted by half a window if ``shifted``; maps are zero-padded."""
 
   heads: int
   window: int

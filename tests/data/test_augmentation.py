@@ -74,6 +74,7 @@ def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
     for i in range(4):
       if np.abs(images[i] - IMAGES[i]).max() < 0.01:  # Its own partner, or a share of 1.
         continue
+      before = len(candidates)
       for j in range(4):
         difference = IMAGES[i].astype(float) - IMAGES[j]
         if i != j:
@@ -83,6 +84,7 @@ def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
             partners.add((i, j))
             expected = share * np.eye(3)[LABELS[i]] + (1 - share) * np.eye(3)[LABELS[j]]
             np.testing.assert_allclose(soft[i], expected, atol=1e-3)
+      assert len(candidates) > before  # Never padding.
     shares.extend(candidates[:1])
     np.testing.assert_allclose(candidates, candidates[:1] * len(candidates), atol=1e-3)
   assert len(partners) == 12 and len(shares) > 20

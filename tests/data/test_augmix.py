@@ -11,7 +11,7 @@ from calib_jax import data
 from calib_jax._system.errors import UserError
 from calib_jax.data import operations, per_image
 from tests.losses.test_consistency import reference as divergence
-from tests.training.small import short
+from tests.training.small import draw_fast, short
 
 RNG = np.random.default_rng(0)
 LABELS, MASK = jnp.array([0, 1, 2, 1, 0, 2]), jnp.array([True] * 4 + [False] * 2)
@@ -87,7 +87,7 @@ def test_an_image_depends_on_its_place_and_the_key_alone(name, channels):
 
 
 def test_augmix_gives_clean_images_two_mixes_and_the_divergence_of_three_predictions(monkeypatch):
-  monkeypatch.setattr(per_image, "operate", lambda image, index, *_, **__: image ^ (16 * index).astype(jnp.uint8))
+  draw_fast(monkeypatch)
   images, batches = PICTURES[3], []
 
   def augmented(**options):

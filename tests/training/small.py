@@ -9,6 +9,7 @@ import pytest
 
 from calib_jax import config as run_config
 from calib_jax import data, training
+from calib_jax.data import per_image
 from calib_jax.training.engine import program as programs
 from tests.programs import ROOT
 
@@ -81,6 +82,14 @@ def stop(config, step, folder, **options):
 
   with pytest.raises(training.Stopped):
     train(config, folder=folder, hooks=[interrupt], **options)
+
+
+def draw_fast(monkeypatch):
+  """Lets mixup and AugMix draw their shares, with alpha = 1 alone, by samplers that compile fast, and one operation."""
+  monkeypatch.setattr(jax.random, "beta", lambda key, a, b, shape=(): jax.random.uniform(key, shape))
+  monkeypatch.setattr(jax.random, "loggamma",
+                      lambda key, alpha, shape, dtype: jnp.log(jax.random.exponential(key, shape, dtype)))
+  monkeypatch.setattr(per_image, "operate", lambda image, index, amount, **_: image ^ (16 * index).astype(jnp.uint8))
 
 
 def assert_same(one, other, **tolerance):

@@ -37,7 +37,7 @@ def test_the_average_has_the_weights_of_its_definition(decay):
 @pytest.mark.parametrize(("options", "entering"), [
   (("training.average=ema", "training.average_decay=0.6"), range(1, 10)),
   # Half of four epochs of three steps: the end of the second one is not among them.
-  (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4"), (9, 12)),
+  (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4", "training.select=best"), (9, 12)),
   (("training.average=swa", "training.average_fraction=0.0"), (9,))])
 def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeypatch):
   config, seen, original = short(*options), {}, averages.update
@@ -59,22 +59,6 @@ def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeyp
   expected = training.predict(predictor, mean, [s.test for s in splits], 16, training.Layout.of(jax.devices()[:2]))
   for i in range(2):
     np.testing.assert_allclose(predictions[i]["test"]["logits"], expected["logits"][i], rtol=1e-4, atol=1e-5)
-
-
-def test_the_best_model_is_chosen_among_averages(tmp_path, monkeypatch):
-  means, original = [], averages.update
-
-  def recorded(average, state, decay):
-    mean = original(average, state, decay)
-    means.append(np.array(mean.variables["params"]["head"]["kernel"][0]))
-    return mean
-
-  monkeypatch.setattr(averages, "update", recorded)
-  config = short("training.average=ema", "training.average_decay=0.9", "training.select=best",
-                 "training.evaluate_every_epochs=1")
-  train(config, folder=tmp_path)
-  kernel = training.Group((0,), tmp_path).variables("best")["params"]["head"]["kernel"][0]
-  assert any(np.array_equal(kernel, mean) for mean in means[2::3])  # An epoch has three steps.
 
 
 def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():

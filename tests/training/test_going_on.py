@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import training
-from tests.training.small import assert_same, digits, finished, stop, train
+from tests.training.small import assert_same, digits, draw_fast, finished, stop, train
 
 SMALL = ("training.batch_size=16", "training.log_every_steps=1", "optimizer.learning_rate=0.05", "loss.secondary.name=")
 MLP, CNN = ("model.hidden=(5,)",), ("model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01")
@@ -28,7 +28,10 @@ SLOW = {
   "masked": (8, (*MASKED, "head.per_epoch=true", "head.measured=train", "training.parallel=shard_map")),
   "simplex_etf": (4, (*CNN[:2], "training.num_epochs=2", "loss.primary.name=cross_entropy", "head.name=simplex_etf",
                       "head.target=0.6")),
-  "V-TST": (4, (*MLP, "training.num_epochs=2", "head.name=variational", "head.width=4")),
+  "AugMix, V-TST, parts, summed": (4, (
+    *MLP, "training.num_epochs=2", "augmentation.name=augmix", "augmentation.width=1", "augmentation.depth=1",
+    "head.name=variational", "head.width=4", "training.accumulation_steps=2", "loss.reduction=sum",
+    "optimizer.clip_norm=1.0")),
   "dropout, SAM, EMA, AdaFocal, shard_map": (5, (
     *DROPOUT, "optimizer.sharpness=0.05", "training.average=ema", "training.parallel=shard_map",
     "loss.primary.name=adaptive_focal")),
@@ -38,7 +41,8 @@ SLOW = {
 @pytest.mark.parametrize(("step", "options"), [
   *(pytest.param(*case, id=name) for name, case in FAST.items()),
   *(pytest.param(*case, id=name, marks=pytest.mark.slow) for name, case in SLOW.items())])
-def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, options, tmp_path):
+def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, options, tmp_path, monkeypatch):
+  draw_fast(monkeypatch)
   config = digits(*SMALL, *options)
   whole = train(config)
   assert np.isfinite(whole[1][0]["test"]["logits"]).all()

@@ -1,6 +1,5 @@
 """MaC-Cal: which weights a step changes, how q follows confidence and accuracy, and what the head is without masks."""
 
-import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from calib_jax import models
 from calib_jax._system.errors import UserError
 from calib_jax.training import head_state
 from calib_jax.training.engine import drawing, stages
-from tests.training.small import alone, assert_same, built, digits, one_step, tiny_splits, train
+from tests.training.small import alone, built, digits, one_step, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy")
@@ -152,23 +151,6 @@ def test_a_fixed_q_stays():
 
 
 # ---- the head itself
-
-class Bottleneck(models.Head):
-  """The bottleneck without masks."""
-
-  @nn.compact
-  def __call__(self, features, *, train=False, mask=None):
-    return nn.Dense(self.num_classes, name="logits")(nn.relu(nn.Dense(6, name="hidden")(features.vector)))
-
-
-def test_with_q_1_the_masked_head_is_the_plain_bottleneck(monkeypatch):
-  monkeypatch.setitem(models.HEADS, "plain_bottleneck", Bottleneck)
-  plain, (wanted,) = train(digits(*SMALL, "head.name=plain_bottleneck"))
-  masked, (predictions,) = train(digits(*SMALL, "head.name=masked", "head.width=6", "head.keep=1.0",
-                                        "head.adaptive=false", "head.predict=all", "head.rescale=true"))
-  assert_same((masked.params, masked.opt_state, predictions), (plain.params, plain.opt_state, wanted), rtol=1e-5,
-              atol=1e-6)
-
 
 @pytest.mark.parametrize(("per_epoch", "rescale"), [(False, False), (True, True)])
 def test_masks_are_bernoulli_and_new_in_each_step_or_epoch(per_epoch, rescale):

@@ -67,14 +67,10 @@ def test_the_sum_of_a_batch_loss_is_its_number_of_examples_times_it():
 
 
 def test_a_secondary_loss_and_the_validation_loss_keep_their_units():
-  """Without clipping, a sum over full batches of 11 is the mean with 11 times the rate and an 11th of the weight."""
-  options = ("training.batch_size=11", "training.num_steps=4", "optimizer.schedule=constant", "optimizer.momentum=0.0",
-             "model.hidden=()")
-  one, two = (train(short(*options, *more), devices=1, predicted=())[0]
-              for more in (("optimizer.learning_rate=0.011", "loss.weight=0.2"),
-                           ("optimizer.learning_rate=0.001", "loss.weight=2.2", "loss.reduction=sum")))
-  assert_same(one.params, two.params, rtol=1e-5, atol=1e-6)
-  logits, labels = jax.random.normal(jax.random.key(0), (30, 3)), jnp.arange(30) % 3
-  values = [float(training.engine.objectives.per_example(short(*options, *more).loss, 11)(logits, labels)[0])
-            for more in (("loss.weight=0.2",), ("loss.weight=2.2", "loss.reduction=sum"))]
-  np.testing.assert_allclose(values[0], values[1], rtol=1e-6)
+  logits, labels = jax.random.normal(jax.random.key(0), (11, 3)), jnp.arange(11) % 3
+  mean, summed = (short(*more).loss for more in (("loss.weight=0.2",), ("loss.weight=2.2", "loss.reduction=sum")))
+  value, parts = training.objective(mean)(logits, labels)
+  of_sum, _ = training.objective(summed)(logits, labels, scale=3.0)
+  np.testing.assert_allclose(of_sum, 3 * 11 * parts["primary"] + 2.2 * parts["secondary"], rtol=1e-5)
+  per_example = training.engine.objectives.per_example(summed, 11)(logits, labels)[0]
+  np.testing.assert_allclose(per_example, value, rtol=1e-6)

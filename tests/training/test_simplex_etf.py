@@ -15,8 +15,7 @@ from tests.training.small import alone, built, digits, tiny_splits, train
 
 SMALL = ("training.batch_size=16", "training.num_epochs=2", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "loss.primary.name=cross_entropy",
-         "head.name=simplex_etf")
-MLP = ("model.hidden=(5,)",)
+         "head.name=simplex_etf", "model.hidden=(5,)")
 
 
 def _config(*overrides):
@@ -97,24 +96,6 @@ def test_the_loss_balances_classes_over_all_devices(soft):
     np.testing.assert_allclose(logits, output[:, :, i] * factor, rtol=1e-5)
 
 
-def test_a_step_minimises_the_weighted_sum_of_both_losses():
-  """The logged loss of the first step against cross entropies in NumPy; the frame's logits are scaled by class."""
-  config = _config(*MLP, "head.share=0.3", "training.num_steps=1", "training.batch_size=44",
-                   "optimizer.learning_rate=0.0")
-  seen = []
-  state, _ = train(config, predicted=(), hooks=[lambda step, measured: seen.append(float(measured["loss"][0]))])
-  split = tiny_splits()
-  model = models.get(num_classes=3, head=config.head, **config.model)
-  variables = {kind: alone(getattr(state, kind)) for kind in ("params", "batch_stats")}
-  images = (split.train.images / np.float32(255) - split.mean) / split.std
-  output, _ = jax.jit(lambda *x: model.apply(*x, train=True, mutable=["batch_stats"]))(variables, images)
-  counts = np.bincount(split.train.labels)
-  fixed = np.float64(output[:, 1]) * np.sqrt(44 / (3 * counts))
-  losses = [-scipy.special.log_softmax(z, -1)[np.arange(44), split.train.labels].mean()
-            for z in (np.float64(output[:, 0]), fixed)]
-  np.testing.assert_allclose(seen[0], 0.3 * losses[0] + 0.7 * losses[1], rtol=1e-5)
-
-
 @pytest.mark.parametrize(("spread", "accurate"), [(6.0, 0.6), (0.2, 0.9)])
 def test_lambda_meets_its_target_or_is_1(spread, accurate):
   """The confidence and accuracy of all logits of three steps on two devices, in float64, at the λ that was found."""
@@ -154,20 +135,30 @@ def test_lambda_meets_its_target_or_is_1(spread, accurate):
   assert float(state.count) == float(jnp.max(state.correct)) == float(jnp.max(state.confidence)) == 0
 
 
-def test_predictions_have_the_newest_lambda_and_the_frame_stays():
-  config = _config(*MLP, "head.target=0.6")
-  state, (predictions,) = train(config)
-  share = float(state.loss_states["head"].share[0])
-  stats = alone(state.batch_stats["head"])
-  assert 0 <= share <= 1 and share != 0.8 and float(stats["share"]) == share
+def test_a_run_minimises_both_losses_and_predicts_with_the_newest_lambda():
+  """The logged loss of the first step against cross entropies in NumPy; the frame's logits are scaled by class."""
+  config = _config("head.share=0.3", "head.target=0.6", "training.batch_size=44", "optimizer.learning_rate=0.0")
+  seen = []
+  state, (predictions,) = train(config, hooks=[lambda step, measured: seen.append(float(measured["loss"][0]))])
+  split = tiny_splits()
+  model = models.get(num_classes=3, head=config.head, **config.model)
+  trained = {kind: alone(getattr(state, kind)) for kind in ("params", "batch_stats")}
   program, keys = built(config)
   begun = program.stages[0].start(None, keys)
-  np.testing.assert_array_equal(stats["frame"], begun.batch_stats["head"]["frame"][0])
-  split = tiny_splits()
-  classifier = models.get(num_classes=3, head=config.head, **config.model)
+  images = (split.train.images / np.float32(255) - split.mean) / split.std
+  output, _ = jax.jit(lambda *x: model.apply(*x, train=True, mutable=["batch_stats"]))(
+    {"params": alone(begun.params), "batch_stats": alone(begun.batch_stats)}, images)
+  counts = np.bincount(split.train.labels)
+  fixed = np.float64(output[:, 1]) * np.sqrt(44 / (3 * counts))
+  losses = [-scipy.special.log_softmax(z, -1)[np.arange(44), split.train.labels].mean()
+            for z in (np.float64(output[:, 0]), fixed)]
+  np.testing.assert_allclose(seen[0], 0.3 * losses[0] + 0.7 * losses[1], rtol=1e-5)
+
+  share = float(state.loss_states["head"].share[0])
+  assert 0 <= share <= 1 and share != 0.3 and float(trained["batch_stats"]["head"]["share"]) == share
+  np.testing.assert_array_equal(trained["batch_stats"]["head"]["frame"], begun.batch_stats["head"]["frame"][0])
   images = (split.test.images / np.float32(255) - split.mean) / split.std
-  logits = jax.jit(classifier.apply)({kind: alone(getattr(state, kind)) for kind in ("params", "batch_stats")}, images)
-  np.testing.assert_allclose(logits, predictions["test"]["logits"], rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(jax.jit(model.apply)(trained, images), predictions["test"]["logits"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("option", "reason"), [("share=1.5", r"share must be in \[0, 1\]"),

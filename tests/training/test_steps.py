@@ -12,13 +12,12 @@ import pytest
 from calib_jax import data, losses, models, training
 from calib_jax.training.distributed.mapping import AXIS, mapped_steps
 from calib_jax.training.engine import gradients, steps
-from tests.training.small import assert_same, one_step, short, tiny_splits, train
+from tests.training.small import assert_same, draw_fast, one_step, short, tiny_splits, train
 
 
 def test_one_and_eight_devices_train_alike_with_an_uneven_last_batch(monkeypatch):
   """The last batch of 16 holds 12, so that 8 devices of 2 get 2, 2, 2, 2, 2, 2, 0, 0."""
-  # The distribution of mixup with alpha = 1, by a sampler that compiles fast.
-  monkeypatch.setattr(jax.random, "beta", lambda key, a, b, shape=(): jax.random.uniform(key, shape))
+  draw_fast(monkeypatch)
   config = short("model.name=simple_cnn", "model.channels=(4,)", "training.num_epochs=1", "augmentation.name=mixup",
                  "augmentation.padding=1", "optimizer.l2=0.001")
   (one, (of_one,)), (eight, (of_eight,)) = (train(config, (3,), devices) for devices in (1, 8))

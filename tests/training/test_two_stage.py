@@ -15,7 +15,7 @@ from tests.training.small import assert_same, built, digits, finished, one_step,
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
 SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
          "optimizer.learning_rate=0.05", "model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01",
-         "augmentation.name=mixup", "augmentation.padding=1", "loss.primary.name=cross_entropy")
+         "augmentation.name=crop_flip", "augmentation.padding=1", "loss.primary.name=cross_entropy")
 TWO_STAGE = ("schedule.name=two_stage", "schedule.stage2_epochs=2")
 HEADS = {"two_stage": ("head.name=two_stage", "head.width=4"), "linear": ("head.name=linear",)}
 
@@ -62,6 +62,14 @@ def test_the_first_stage_may_be_a_finished_run(first_stage):
   assert np.any(state.params["head"]["kernel"] != begun.params["head"]["kernel"])  # A linear head is new too.
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("head", [("head.name=masked", "head.width=6"), ("head.name=simplex_etf",)], ids=str)
+def test_a_head_with_batch_statistics_of_its_own_leaves_the_extractor(head, first_stage):
+  state, folder = first_stage
+  options = ("model.channels=(4,)", "schedule.stage2_epochs=1", f"schedule.workdir={folder}")
+  _frozen(state, train(digits(*SMALL, *TWO_STAGE, *head, *options), predicted=())[0])
+
+
 def test_two_first_stages_are_refused(first_stage):
   _, folder = first_stage
   with pytest.raises(UserError, match="but not both"):
@@ -69,7 +77,7 @@ def test_two_first_stages_are_refused(first_stage):
 
 
 def test_the_second_stage_sees_images_as_they_are_stored():
-  """The loss of the same batch does not depend on the step, whose number draws the mixes of the first stage."""
+  """The loss of the same batch does not depend on the step, whose number draws the crops of the first stage."""
   config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "stage2.optimizer.learning_rate=0.0")
   first, second = training.plan(config)
   assert first.augmentation is None and second.augmentation.name == "none" and first.head.name == "linear"
@@ -105,19 +113,19 @@ def test_the_second_stage_may_have_batches_of_its_own_size():
     training.check_phases(large, tiny_splits())
 
 
-def test_the_second_stage_may_have_another_loss_than_the_first(first_stage):
+LOGITS = jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)
+LABELS = jnp.arange(8) % 3
+
+
+def test_the_second_stage_may_have_another_loss_than_the_first():
   """Table 3 of Ni et al.: cross entropy trains the new head of a network that another loss has trained."""
-  head, start = HEADS["two_stage"], f"schedule.workdir={first_stage[1]}"
   focal = [o for o in SMALL if not o.startswith("loss.")] + ["loss.primary.name=focal", "loss.secondary.name=soft_avuc"]
-  plain, _ = train(digits(*SMALL, *TWO_STAGE, *head, start), predicted=())
-  own, _ = train(digits(*focal, *TWO_STAGE, *head, start, "stage2.loss.name=cross_entropy"), predicted=())
-  assert_same(plain.params, own.params)
-  config = digits(*focal, *TWO_STAGE, *head, "stage2.loss.name=cross_entropy", "training.validation_loss=objective")
-  rng = np.random.default_rng(0)
-  logits, labels = jnp.asarray(rng.normal(size=(1, 8, 3)), jnp.float32), jnp.asarray(rng.integers(3, size=(1, 8)))
-  result = [loss({}, logits, labels) for loss in built(config, devices=1)[0].validation_losses]
-  log_probs = np.asarray(jax.nn.log_softmax(logits))[0, np.arange(8), labels[0]]
-  np.testing.assert_allclose(result[1], [-log_probs.mean()], rtol=1e-5)  # That of the stage, and not of the first one.
+  config = digits(*focal, *TWO_STAGE, *HEADS["two_stage"], "stage2.loss.name=cross_entropy",
+                  "training.validation_loss=objective")
+  nll = -np.asarray(jax.nn.log_softmax(LOGITS))[np.arange(8), LABELS].mean()
+  np.testing.assert_allclose(training.plan(config)[1].phases[0].loss_fn(LOGITS, LABELS)[0], nll, rtol=1e-5)
+  result = [loss({}, LOGITS[None], LABELS[None]) for loss in built(config, devices=1)[0].validation_losses]
+  np.testing.assert_allclose(result[1], [nll], rtol=1e-5)  # That of the stage, and not of the first one.
   assert abs(result[0] - result[1]) > 0.01
 
 
@@ -131,13 +139,13 @@ def test_a_loss_that_the_second_stage_cannot_have_is_refused(options, reason):
     run_config.check(digits(*SMALL, *options), 1)
 
 
-def test_the_second_stage_averages_where_the_first_one_sums(first_stage):
-  options = (*SMALL, *TWO_STAGE, "head.name=variational", "head.width=4", f"schedule.workdir={first_stage[1]}",
-             "loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5")
-  mean, _ = train(digits(*options, "loss.weight=0.5"), predicted=())
-  # Beside the sum over 16 examples.
-  summed, _ = train(digits(*options, "loss.reduction=sum", "loss.weight=8.0"), predicted=())
-  assert_same(mean.params, summed.params, rtol=1e-6, atol=1e-7)
+def test_the_second_stage_averages_where_the_first_one_sums():
+  options = (*SMALL, *TWO_STAGE, *HEADS["two_stage"], "loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5")
+  _, mean = training.plan(digits(*options, "loss.weight=0.5"))
+  # The weight is beside the sum over 16 examples.
+  first, second = training.plan(digits(*options, "loss.reduction=sum", "loss.weight=8.0"))
+  assert first.sums and not second.sums
+  np.testing.assert_allclose(*(stage.phases[0].loss_fn(LOGITS, LABELS)[0] for stage in (mean, second)), rtol=1e-6)
 
 
 def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(monkeypatch):
@@ -162,7 +170,7 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(monk
 
 
 @pytest.mark.parametrize(("options", "reason"), [
-  (("schedule.name=classifier_retraining",), "augmentation.name 'mixup' gives an image other features in each"),
+  (("schedule.name=classifier_retraining",), "augmentation.name 'crop_flip' gives an image other features in each"),
   ((*TWO_STAGE, "head.name=simplex_etf"), "the head 'simplex_etf' reads the map before pooling, which is not kept")])
 def test_features_that_cannot_be_kept_are_refused(options, reason):
   with pytest.raises(UserError, match=f"config key schedule.cache_features: {reason}"):

@@ -30,19 +30,11 @@ class Chunk(NamedTuple):
 
 
 class Feed:
-  """Gives the steps of a stage their examples, which depend on the seed, the stage and the step alone.
-
-  Examples that take at most ``RESIDENT`` of the memory of a device stay on all of them as they are stored, and a step
-  gets their indices alone. Streams, and larger data sets, are sent as batches, one a call.
-  """
+  """Gives the steps of a stage their examples: indices of those that stay on the devices, or batches one by one."""
 
   def __init__(self, phases: Sequence[stages.Phase], first_step: int, seeds: Sequence[int], layout: Layout, *,
                batch_size: int, accumulation: int, salt: int, most: int, share: float = RESIDENT):
-    """Takes the phases of a stage, of which the steps after ``first_step`` will be asked for.
-
-    ``salt`` is the number of the stage, ``most`` the largest number of steps of a chunk, and ``share`` the part of a
-    device's memory that examples may take.
-    """
+    """Takes a stage's phases, number ``salt``, steps of a chunk ``most``, and memory ``share`` of resident examples."""
     self.phases, self.seeds, self.batch_size, self.salt = phases, seeds, batch_size, salt
     self.options = {"accumulation": accumulation, **layout.options()}
     self.resident = _resident(phases, layout, share)

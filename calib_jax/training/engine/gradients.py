@@ -69,11 +69,7 @@ def perturbed(params: Any, grads: Any, radius: float) -> Any:
 
 def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, batch: dict[str, Array], key: Array,
              parts: int) -> Gradients:
-  """Returns the gradients of this device's share of a batch, which is divided into equal parts.
-
-  Each part has its own loss and batch statistics, and the gradients are averaged, weighted by each part's number of
-  examples. ``changed`` holds the batch statistics and the loss state before the step.
-  """
+  """Returns the gradients of this device's share of a batch, averaged over ``parts`` by their numbers of examples."""
   if parts == 1:
     return of_part(objective, params, draw, changed, batch, key)
   divided = {name: x.reshape(parts, -1, *x.shape[1:]) for name, x in batch.items()}

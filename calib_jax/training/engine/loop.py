@@ -174,14 +174,10 @@ class Loop:
     return tree
 
   def _most(self, stage: programs.StageProgram, step: int, seconds: float | None) -> int:
-    """Returns the largest number of steps to take in one call after ``step``; a step takes ``seconds``.
-
-    A call ends where something is due, and takes about ``CALL_SECONDS`` at most. Steps are taken one by one where
-    something is done after each (a hook, an average, a profile), by several processes, which must agree, and to time
-    the first ones.
-    """
+    """Returns the largest number of steps in one call after ``step``: it ends where something is due."""
     training, every = self.config.training, self.config.checkpoint.every_steps
-    if (seconds is None or self.hooks or training.average == "ema" or self.config.profile or jax.process_count() > 1):
+    # Something is done after each step, several processes must agree, or the first steps are timed.
+    if seconds is None or self.hooks or training.average == "ema" or self.config.profile or jax.process_count() > 1:
       return 1
     due = [period - step % period for period in (training.log_every_steps, every) if period]
     return max(1, min(*due, stage.last_step - step, int(CALL_SECONDS / seconds)))

@@ -46,12 +46,9 @@ def train_step(state: TrainState, batch: dict[str, Array], key: Array, *, object
                report_states: Callable[..., Any] | None = None) -> tuple[TrainState, dict[str, Array]]:
   """Takes one step of minimising ``objective`` on the global batch; returns the new state and what the step measured.
 
-  The batch is this device's share: ``image`` uint8, ``label``, and ``mask``, which is False for padding. ``rate``
-  multiplies the update; ``accumulation`` is the number of parts of ``gradients.of_batch``, and ``sharpness`` the
-  radius ρ of ``gradients.perturbed``. ``stage_steps`` are the numbers of steps before the
-  stage and of the stage, and ``report_states`` maps loss states to scalars that are measured beside the loss, its
-  parts, the accuracy and the gradient norm. A step whose loss or gradients are not finite changes only the two counts
-  of the state.
+  ``batch`` is this device's share: ``image``, ``label``, and ``mask``, False for padding. ``rate`` multiplies the
+  update, ``stage_steps`` are the numbers of steps before the stage and of the stage, and ``report_states`` maps loss
+  states to scalars. A step whose loss or gradients are not finite changes only the two counts of the state.
   """
   # All devices and all parts of a batch use the same weights.
   draw = objective.model.head.draw(state.params.get("head", {}), jax.random.fold_in(key, _DRAWS), state.step,
