@@ -13,7 +13,7 @@ Array = jax.Array
 
 
 def layer(features, kernel, bias, labels, where, chunk) -> tuple[Array, Array, Array | None, Array, Array, Array]:
-  """``(features [N, D], kernel [D, K], bias [K], labels [N], where [N], outside [N])``; outside are no classes."""
+  """The arrays of a last layer, flattened; ``outside`` ``[N]`` says which labels that count are no class."""
   options(chunk=(chunk, "integer [2, inf)"))
   features, kernel = _floats(features, "features"), _floats(kernel, "kernel")
   bias = None if bias is None else _floats(bias, "bias")

@@ -22,13 +22,13 @@ def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
 
 
 def _number(name: str, value, limit: str) -> None:
-  """Checks a number, unless it is traced, against an interval as a text, beside which it may be another text."""
-  kind, interval, other = _parsed(limit)
+  """Checks a number, unless it is traced, against an interval as a text, or the word beside it."""
+  kind, interval, word = _parsed(limit)
   if kind == "an integer":
     _static(name, value)
-  if isinstance(value, jax.core.Tracer) or (other and str(value) == other):
+  if isinstance(value, jax.core.Tracer) or (word and str(value) == word):
     return
-  also = f" or {other}" if other else ""
+  also = f" or {word}" if word else ""
   kinds = int if kind == "an integer" else (int, float)
   if isinstance(value, bool) or not (isinstance(value, kinds) or getattr(value, "ndim", None) == 0):
     raise TypeError(f"{name} must be {kind}{also}: got {value!r}.")
@@ -41,9 +41,9 @@ def _number(name: str, value, limit: str) -> None:
 
 @functools.cache
 def _parsed(limit: str) -> tuple[str, str, str | None]:
-  """The kind of number, the interval and the other text of a limit."""
-  integer, interval, other = re.fullmatch(r"(integer )?([\[(]\S+, \S+[\])])(?: or (\S+))?", limit).groups()
-  return "an integer" if integer else "a number", interval, other
+  """The kind of number, the interval and the word beside it, of a limit."""
+  integer, interval, word = re.fullmatch(r"(integer )?([\[(]\S+, \S+[\])])(?: or (\S+))?", limit).groups()
+  return "an integer" if integer else "a number", interval, word
 
 
 def choice(name: str, value, choices: Iterable) -> None:

@@ -6,8 +6,7 @@ was and what was expected.
 
 Where labels cannot be read, because they are traced or the checks are off, losses and metrics are NaN if a label that
 counts is not in ``[0, K)``, as optax's losses are. What is no float cannot say it: ``correct`` of ``metrics.top_label``
-is False there, and counts, as of ``CalibrationHistogram``, include the row. The ``fit`` of a calibrator then says
-``converged`` False. Labels that are not traced are read in O(N); if an accelerator holds them, the call waits for it.
+is False there, counts include the row, and the ``fit`` of a calibrator says ``converged`` False.
 """
 
 from collections.abc import Callable, Iterable

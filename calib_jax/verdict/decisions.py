@@ -116,11 +116,6 @@ def excess_of(row: Row) -> Interval:
   return corrected(row.excess, TESTS).within(-1, 1)
 
 
-def most_excess(excess: Interval, num_units: float) -> float:
-  """Returns by how much a mean confidence may be wrong: where n units are right, 3 / n of others may be wrong."""
-  return min(max(-excess.low, excess.high, 3 / num_units), 1.0)
-
-
 def is_wide(excess: Interval, num_units: float) -> bool:
   """Returns whether so few examples were measured that a mean confidence may be wrong by more than ``WIDE``."""
   return (excess.high - excess.low) / 2 > WIDE or 3 / num_units > WIDE

@@ -172,7 +172,8 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
   if fault:
     return Recommendation("calibrate", model, f"Calibrate {model if of else 'the model'}: {fault}.", numbers)
   if decisions.is_wide(row.excess, num_units):
-    most = 100 * decisions.most_excess(row.excess, num_units)
+    # Where all of n examples, or groups of them, are right, up to 3 / n of others may be wrong.
+    most = 100 * min(max(-row.excess.low, row.excess.high, 3 / num_units), 1.0)
     return Recommendation("undecided", model, f"{_too_few(evaluated, row, num_units)} too few to tell{of}: the mean "
                           f"confidence may be off by {most:.0f} points.", numbers)
   return Recommendation("keep", model, f"Keep {model if of else 'the model'} as it is: {evaluated.num_examples:,} "

@@ -39,7 +39,6 @@ METRICS = {
   "consistency_interval": lambda p, y: metrics.consistency_interval(
     metrics.calibration_error, metrics.top_label(p, y)[0], key=KEY, num_resamples=10),
 }
-OPTIONS = {"avuc": {"threshold": 0.5}}
 # Fits by sums, products of matrices, sorts, and on the host.
 FITS = ["temperature_scaling", "matrix_scaling", "histogram_binning", "isotonic"]
 APPLIED = {"temperature_scaling": {"temperature": jnp.float32(2)},
@@ -51,18 +50,12 @@ def _quick(names):
   return [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in names]
 
 
-def _loss(name):
-  loss = losses.get(name, **OPTIONS.get(name, {}))
-  return jax.jit(jax.value_and_grad(lambda logits, labels: jnp.sum(loss(logits, labels))))
-
-
 def _case(name):
   """The function of a metric or a loss, and its first argument."""
-  return (jax.jit(METRICS[name]), PROBS) if name in METRICS else (_loss(name), LOGITS)
-
-
-def _entered(mesh, is_set):
-  return jax.set_mesh(mesh) if is_set else contextlib.nullcontext()
+  if name in METRICS:
+    return jax.jit(METRICS[name]), PROBS
+  loss = losses.get(name, **({"threshold": 0.5} if name == "avuc" else {}))
+  return jax.jit(jax.value_and_grad(lambda logits, labels: jnp.sum(loss(logits, labels)))), LOGITS
 
 
 def _mesh(axes="Explicit", shape=(8,)):
@@ -73,7 +66,7 @@ def _agree(function, *arrays, mesh=None, is_set=False, specs=None):
   """Arrays on a mesh give what they give without one; an array whose entry in ``specs`` is None is on no mesh."""
   mesh, specs = mesh or _mesh(), specs or [ROWS] * len(arrays)
   plain = function(*map(jnp.asarray, arrays))
-  with _entered(mesh, is_set):
+  with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
     actual = function(*(jnp.asarray(x) if spec is None else jax.device_put(x, NamedSharding(mesh, spec))
                         for x, spec in zip(arrays, specs, strict=True)))
   for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(actual), strict=True):

@@ -99,8 +99,8 @@ def test_cells_of_blocks_have_the_sums_of_the_examples_of_the_blocks(kind):
     np.testing.assert_allclose(actual, expected, atol=1e-7)
 
 
-@pytest.mark.parametrize(("size", "groups"), [(203, np.arange(203) // 3), (1, None)])
-def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
+@pytest.mark.parametrize(("size", "groups", "name"), [(203, np.arange(203) // 3, "ks"), (1, None, "ece")])
+def test_assess_draws_and_computes_what_metrics_does(size, groups, name, monkeypatch):
   monkeypatch.setattr(resamples, "BATCH", 203 * 7)  # Seven resamples at a time, which 40 is no multiple of.
   samples = [pairs(size, "ties", seed) for seed in range(2)]
   confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
@@ -109,15 +109,16 @@ def test_assess_draws_and_computes_what_metrics_does(size, groups, monkeypatch):
   ordered = [resampled_errors.Ordered(x, 15) for x in confidence.T]
   actual = resamples.assess(errors, {"row": (confidence, correct, ordered)}, key=key, groups=groups)["row"]
   ends = resamples.intervals(actual, BIASES)
-  for name, function, number in (("ece", metrics.calibration_error, 40), ("ks", metrics.ks_calibration_error, 12)):
-    def error(c, a, *, where, function=function):
-      seeds = [function(c[:, i], a[:, i], where=where[:, i]) for i in (0, 1)]
-      return jnp.stack([sum(seeds) / 2, *seeds])
+  function = {"ece": metrics.calibration_error, "ks": metrics.ks_calibration_error}[name]
 
-    expected = metrics.assess(error, confidence, correct, key=key, num_resamples=number, groups=groups,
-                              bias=BIASES[name])
-    numbers = [actual[name].value, *ends[name], actual[name].floor, actual[name].p_value]
-    np.testing.assert_allclose(numbers, np.stack(expected), rtol=1e-4, atol=1e-6, err_msg=name)
+  def error(c, a, *, where):
+    seeds = [function(c[:, i], a[:, i], where=where[:, i]) for i in (0, 1)]
+    return jnp.stack([sum(seeds) / 2, *seeds])
+
+  expected = metrics.assess(error, confidence, correct, key=key, num_resamples=errors[name][1], groups=groups,
+                            bias=BIASES[name])
+  numbers = [actual[name].value, *ends[name], actual[name].floor, actual[name].p_value]
+  np.testing.assert_allclose(numbers, np.stack(expected), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(101) % 40])

@@ -9,8 +9,9 @@ from calib_jax._numerics.sorting import shared_count
 from calib_jax.metrics.histogram import CalibrationHistogram
 from tests.metrics import references
 
-SUMS = {"accuracy", "brier_score", "class_group_scores", "classwise_losses", "expected_calibration_error",
-        "kde_calibration_error", "maximum_calibration_error", "mean_entropy", "nll"}
+# Sums over examples, and what is another metric of the top label.
+SUMS = {"accuracy", "adaptive_calibration_error", "brier_score", "class_group_scores", "classwise_losses",
+        "expected_calibration_error", "kde_calibration_error", "maximum_calibration_error", "mean_entropy", "nll"}
 # The folds of ``calibration_refinement`` are of rows, so that it depends on their order.
 NOT_METRICS = {"Assessment", "BiasModel", "CONSERVATIVE", "CalibrationRefinement", "ClassGroupScores", "Reliability",
                "RiskCoverage", "VariationalError", "assess", "bias_model", "bootstrap", "calibration_refinement",
@@ -29,10 +30,9 @@ def _sorted(probs, labels):
     "ks_calibration_error", "smooth_calibration_error", "aurc", "excess_aurc", "risk_coverage_curve", "auroc",
     "fpr_at_tpr")}
   values["classwise_calibration_error"] = metrics.classwise_calibration_error(probs, labels, binning="equal_mass")
-  values["adaptive_calibration_error"] = metrics.adaptive_calibration_error(probs, labels)
   values["CalibrationHistogram"] = CalibrationHistogram.from_model_output(probs=probs, labels=labels).compute()
-  values["CONVENTIONS"] = {name: rule(confidence, correct) for name, rule in metrics.CONVENTIONS.items()
-                           if callable(rule)}  # One of the others keeps the order of ties as its authors do.
+  values["CONVENTIONS"] = [metrics.CONVENTIONS[name](confidence, correct)
+                           for name in ("uncertainty_calibration", "adafocal")]
   return values
 
 

@@ -22,12 +22,9 @@ BINNED = [
     {"norm": 2, "num_bins": 7}, {"form": "label", "norm": "max"}, {"num_bins": 90}, {"ties": "order", "form": "label"},
     {"norm": 2, "debias": True}))]
 SEVEN = {"binning": "equal_mass", "num_bins": 7}
-OF_PAIRS = {
-  **{f"calibration_error {o}": functools.partial(metrics.calibration_error, **o) for o in BINNED},
-  **{f"{name} {o}": functools.partial(getattr(metrics, name), **o) for name, options in {
-    "ks_calibration_error": [{}, {"ties": "order"}], "smooth_calibration_error": [{}], "reliability": [SEVEN],
-    "sweep_calibration_error": [{}, {"binning": "equal_width"}]}.items() for o in options},
-}
+OF_PAIRS = {f"{name} {o}": functools.partial(getattr(metrics, name), **o) for name, options in {
+  "ks_calibration_error": [{}, {"ties": "order"}], "smooth_calibration_error": [{}], "reliability": [SEVEN],
+  "sweep_calibration_error": [{}, {"binning": "equal_width"}]}.items() for o in options}
 OF_CLASSES = {
   **{name: getattr(metrics, name) for name in ("accuracy", "nll", "brier_score", "mean_entropy", "classwise_losses")},
   **{name: functools.partial(getattr(metrics, name), num_bins=4) for name in (
@@ -40,15 +37,23 @@ OF_CLASSES = {
 _compiled = functools.cache(jax.jit)
 
 
+@jax.jit
+def _binned(confidence, correct, weights):
+  """They share what sorts the examples."""
+  return {f"calibration_error {o}": metrics.calibration_error(confidence, correct, weights=weights, **o)
+          for o in BINNED}
+
+
 def _padded(*arrays):
   """Arrays with zeros up to ``PADDED`` rows: all tests share programs of one shape."""
   return [np.pad(x, [(0, PADDED - len(x))] + [(0, 0)] * (np.ndim(x) - 1)) for x in arrays]
 
 
 def _values(pair, classes, risk, weights):
-  """Every metric, by name, each in a program: one program of them all would take longer to compile."""
+  """Every metric, by name; one program of them all would take longer to compile than many."""
   confidence, correct, *classes, risk, weights = _padded(*pair, *classes, risk, weights)
-  values = {name: _compiled(metric)(confidence, correct, weights=weights) for name, metric in OF_PAIRS.items()}
+  values = _binned(confidence, correct, weights)
+  values |= {name: _compiled(metric)(confidence, correct, weights=weights) for name, metric in OF_PAIRS.items()}
   for name in ("auroc", "fpr_at_tpr"):
     values[name] = _compiled(getattr(metrics, name))(confidence, ~correct, weights=weights)
   for name in ("aurc", "excess_aurc", "risk_coverage_curve"):
@@ -191,16 +196,18 @@ def test_gradients_of_whole_weights_are_those_of_repeated_examples():
 
 @pytest.mark.slow
 def test_equal_real_weights_are_no_weights_where_groups_have_equally_many():
-  data = _data("mixed")
-  largest = functools.partial(metrics.calibration_error, binning="equal_mass", form="label", norm="max")
-  positives = np.arange(21) < 20
+  pair, positives = pairs(N), np.arange(21) < 20
   scores = np.where(positives, np.arange(21, 0, -1), 2.5).astype(np.float32)  # The 19th is exactly 95%.
+  largest = functools.partial(metrics.calibration_error, binning="equal_mass", form="label", norm="max")
+
+  @jax.jit
+  def values(weight):
+    cut = ranked(jnp.sort(pair[0]), jnp.zeros(N), jnp.full(N, weight), "share").cut(15)
+    return (largest(*pair, weights=jnp.full(N, weight)), jnp.sum(cut[2] > 0),
+            metrics.fpr_at_tpr(scores, positives, weights=jnp.full(21, weight)))
+
   for weight in (0.1, 0.3, 0.7, 0.9):  # Sums of them are rounded, and may fall short of an edge or beyond it.
-    actual = largest(*data[0], weights=np.full(N, weight, np.float32))
-    np.testing.assert_allclose(actual, largest(*data[0]), rtol=1e-5)
-    order = jnp.asarray(np.sort(data[0][0])), jnp.zeros(N), jnp.full(N, weight)
-    assert (jnp.sum(ranked(*order, "share").cut(15)[2] > 0)) == N
-    assert metrics.fpr_at_tpr(scores, positives, weights=np.full(21, weight, np.float32)) == 0
+    np.testing.assert_allclose(values(np.float32(weight)), [largest(*pair), N, 0], rtol=1e-5)
 
 
 def test_large_weights_keep_their_digits():
@@ -223,8 +230,8 @@ def test_weights_of_images_are_flattened():
 
 def test_nothing_that_counts_is_0_and_traced_weights_below_0_are_nan():
   nothing = _values(*_data("mixed"), np.zeros(N, np.float32))
-  for name in (*OF_PAIRS, "aurc", "accuracy", "nll", "expected_calibration_error", "classwise {'norm': 2}", "kernel"):
-    if "reliability" not in name:
+  for name in nothing:
+    if name not in (f"reliability {SEVEN}", "risk_coverage_curve", "auroc", "fpr_at_tpr", "classwise_losses", "groups"):
       assert nothing[name] == 0, name
   wrong = _values(*_data("mixed"), np.where(np.arange(N) == 7, -1, 1).astype(np.float32))
   for name in ("calibration_error {'norm': 'max'}", "ks_calibration_error {}", "aurc", "auroc", "accuracy",
