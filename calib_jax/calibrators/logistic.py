@@ -1,6 +1,6 @@
 """Platt, quadratic and beta calibration: logistic regressions for each class, or for the confidence alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -41,22 +41,22 @@ def platt(*, top_label: bool = False) -> Calibrator:
 
 
 def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
-  coefficients, left, iterations = _by_column(
-    lambda x, y, weights: _logistic(x[:, None], y, weights), odds, happened, weights, mirror=((0, 1), (1, -1)))
-  return {"scale": coefficients[:, 0], "bias": coefficients[:, 1]} | ended(left, iterations)
+  return _by_column(lambda x, y, weights: _logistic(x[:, None], y, weights), odds, happened, weights,
+                    names=("scale", "bias"), mirror=((0, 1), (1, -1)))
 
 
-def _by_column(fit: Callable, *columns: Array, mirror: tuple[tuple[int, ...], tuple[int, ...]]
-               ) -> tuple[Array, Array, Array]:
-  """``(coefficients [K, D], what is left to gain [K], iterations [K])`` of ``fit`` to all columns ``[K, N]``."""
+def _by_column(fit: Callable, *columns: Array, names: Sequence[str], mirror: tuple[tuple[int, ...], tuple[int, ...]]
+               ) -> dict[str, Any]:
+  """The coefficients ``[K]`` by their ``names`` of ``fit`` to all columns ``[K, N]``, and how the fits ended."""
   # Two classes have opposite log-odds and events, so that one fit is enough: ``mirror`` says for each coefficient of
   # the second class which one of the first it is, and times what.
-  if len(columns[0]) != 2:
-    return jax.lax.map(lambda column: fit(*column), columns)
-  coefficients, left, iterations = fit(*(x[0] for x in columns))
-  order, sign = (np.array(x) for x in mirror)
-  return (jnp.stack([coefficients, coefficients[order] * sign.astype(left.dtype)]), jnp.stack([left, left]),
-          jnp.stack([iterations, iterations]))
+  if len(columns[0]) == 2:
+    first, left, iterations = fit(*(x[0] for x in columns))
+    order, sign = (np.array(x) for x in mirror)
+    coefficients = jnp.stack([first, first[order] * sign.astype(left.dtype)])
+  else:
+    coefficients, left, iterations = jax.lax.map(lambda column: fit(*column), columns)
+  return dict(zip(names, coefficients.T, strict=True)) | ended(left, iterations)
 
 
 def ended(left: Array, iterations: Array) -> dict[str, Any]:
@@ -100,10 +100,8 @@ def _quadratic_features(odds: Array) -> Array:
 
 
 def _solve_quadratic(odds: Array, happened: Array, weights: Array) -> dict:
-  coefficients, left, iterations = _by_column(
-    lambda x, y, weights: _logistic(_quadratic_features(x), y, weights, (1, 0)), odds, happened, weights,
-    mirror=((0, 1, 2), (1, -1, -1)))
-  return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)
+  return _by_column(lambda x, y, weights: _logistic(_quadratic_features(x), y, weights, (1, 0)), odds, happened,
+                    weights, names="abc", mirror=((0, 1, 2), (1, -1, -1)))
 
 
 def _quadratic(params: dict, odds: Array) -> Array:
@@ -163,8 +161,7 @@ def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
     at, left, iterations = jax.lax.cond(is_best, lambda fits: fits, best_of, unbound)
     return at, jnp.maximum(left, _gain_of_rising(features, y, weights, at)), iterations
 
-  coefficients, left, iterations = _by_column(class_fit, odds, happened, weights, mirror=((1, 0, 2), (1, 1, -1)))
-  return dict(zip("abc", coefficients.T, strict=True)) | ended(left, iterations)
+  return _by_column(class_fit, odds, happened, weights, names="abc", mirror=((1, 0, 2), (1, 1, -1)))
 
 
 def _beta(params: dict, odds: Array) -> Array:

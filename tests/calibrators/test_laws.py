@@ -108,16 +108,16 @@ def test_at_the_edges_params_are_finite_and_output_is_normalised(variant, unchec
 def test_only_rows_that_count_are_fitted(variant):
   calibrator = _made(variant)
   logits, labels = synthetic(*SHAPE)
-  kept = np.arange(SHAPE[0]) < SHAPE[0] // 2
-  masked = calibrator.fit(logits, labels, where=kept)
-  blank = calibrator.fit(np.where(kept[:, None], logits, np.nan), np.where(kept, labels, 0), where=kept)
+  counted = np.arange(SHAPE[0]) < SHAPE[0] // 2
+  masked = calibrator.fit(logits, labels, where=counted)
+  blank = calibrator.fit(np.where(counted[:, None], logits, np.nan), np.where(counted, labels, 0), where=counted)
   jax.tree.map(np.testing.assert_array_equal, masked, blank)
   # But for a random split of the rows, local optima, and what counts the rows: penalties of structured scaling, and the
   # one example that Venn-Abers adds.
   if any(name in variant for name in ("meta", "parameterized", "structured", "venn_abers")):
     return
   # Fits see means: twice the half that counts is fitted as the half alone.
-  twice = calibrator.fit(*(np.tile(x[kept], (2,) + (1,) * (x.ndim - 1)) for x in (logits, labels)),
+  twice = calibrator.fit(*(np.tile(x[counted], (2,) + (1,) * (x.ndim - 1)) for x in (logits, labels)),
                          where=np.ones(len(labels), bool))
   test = _scores(logits)
   np.testing.assert_allclose(np.exp(calibrator.apply(masked, test)), np.exp(calibrator.apply(twice, test)),
@@ -156,13 +156,13 @@ def test_leading_axes_are_flattened_and_a_fitted_calibrator_is_its_apply(variant
   assert fitted.calibrator is calibrator
   jax.tree.map(np.testing.assert_array_equal, fitted.params, params)
   restored = pickle.loads(pickle.dumps(fitted))
-  some, leading, one = jax.jit(lambda restored, params, logits: (
+  some, leading, single = jax.jit(lambda restored, params, logits: (
     calibrator.apply(params, logits), restored(logits.reshape(3, 2, -1)), restored(logits[3])))(
       restored, params, logits[:6])
   np.testing.assert_allclose(leading, some.reshape(3, 2, -1), rtol=1e-6, atol=1e-7)
-  assert one.shape == some[3].shape
+  assert single.shape == some[3].shape
   if variant != "label_shift":  # It counts the classes of all rows.
-    np.testing.assert_allclose(one, some[3], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(single, some[3], rtol=1e-4, atol=1e-5)
 
 
 def test_weights_have_the_leading_axes_of_their_labels():
@@ -193,11 +193,11 @@ def test_integer_weights_are_repeated_rows(variant):
   weights = np.random.default_rng(0).integers(0, 4, SHAPE[0]) * (rows < 400)
   repeated = np.repeat(rows, weights)[:SHAPE[0]]  # Of the shape that is compiled already.
   weights = np.bincount(repeated, minlength=SHAPE[0])
-  weights[550:], kept = 3, rows < 550
+  weights[550:], counted = 3, rows < 550
   every = np.arange(SHAPE[0]) < len(repeated)
   repeated = np.pad(repeated, (0, SHAPE[0] - len(repeated)))
   blank = np.where((weights > 0)[:, None], logits, np.nan)
-  weighted = calibrator.fit(blank, np.where(weights > 0, labels, -1), where=kept, weights=weights)
+  weighted = calibrator.fit(blank, np.where(weights > 0, labels, -1), where=counted, weights=weights)
   expected = calibrator.fit(logits[repeated], labels[repeated], where=every)
   test = _scores(logits)
   np.testing.assert_allclose(np.exp(calibrator.apply(weighted, test)), np.exp(calibrator.apply(expected, test)),

@@ -71,8 +71,8 @@ def test_the_bias_corrected_interval_solves_its_equations(value, rate, part):
 
 def test_the_bias_corrected_interval_does_not_depend_on_the_unit_of_the_metric():
   def ends(unit, rate, fifth):
-    half, rest, value = (np.float32(x) * unit for x in ([0.18, 0.2, 0.19], [0.2, 0.18, 0.19], 0.191))
-    halves, fifths = np.stack([half, rest], axis=1), np.full(3, fifth, np.float32) * unit
+    half, left_out, value = (np.float32(x) * unit for x in ([0.18, 0.2, 0.19], [0.2, 0.18, 0.19], 0.191))
+    halves, fifths = np.stack([half, left_out], axis=1), np.full(3, fifth, np.float32) * unit
     with np.errstate(all="ignore"):  # As ``resamples.intervals`` does.
       return np.array(_interval(value, halves, fifths, np.float32(rate), 0.5, 0.95))
 
@@ -89,12 +89,12 @@ def test_halves_and_fifths_of_a_squared_mean_have_the_moments_that_are_assumed()
   x = rng.normal(size=1000)
   x = ((x - x.mean()) / x.std(ddof=1) + 0.1).astype(np.float32)  # Its mean and its variance are exactly 0.1 and 1.
   halves, fifths = jax.jit(lambda x: bootstrap.subsampled(jnp.mean, (x,), None, KEY, 4000))(x)
-  half, rest = np.asarray(halves, np.float64).T ** 2
+  half, left_out = np.asarray(halves, np.float64).T ** 2
   noise = 1 / 1000
   rtol = 5 * np.sqrt(2 / 4000)  # Five standard errors of a variance.
-  np.testing.assert_allclose(((half - rest) / 2).var(), 0.01 * 4 * noise, rtol=rtol)
-  np.testing.assert_allclose(((half + rest) / 2).var(), 2 * noise**2, rtol=3 * rtol)  # Heavier tails: chi squared.
-  np.testing.assert_allclose(((half + rest) / 2).mean() - 0.01, noise, rtol=rtol)
+  np.testing.assert_allclose(((half - left_out) / 2).var(), 0.01 * 4 * noise, rtol=rtol)
+  np.testing.assert_allclose(((half + left_out) / 2).var(), 2 * noise**2, rtol=3 * rtol)  # Heavier tails: chi squared.
+  np.testing.assert_allclose(((half + left_out) / 2).mean() - 0.01, noise, rtol=rtol)
   np.testing.assert_allclose((np.asarray(fifths, np.float64) ** 2).mean() - 0.01, 4 * noise, rtol=3 * rtol)
 
 
