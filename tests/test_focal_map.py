@@ -26,7 +26,7 @@ def _probs(k):
   return special.softmax(2 * np.random.default_rng(0).normal(size=(50, k)), axis=1)
 
 
-@pytest.mark.parametrize("k", [2, 10, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("k", [10, pytest.param(1000, marks=pytest.mark.slow)])
 def test_map_and_inverse_equal_the_printed_formula(k):
   p, gammas = _probs(k), np.concatenate([[-0.9], GAMMAS])
 

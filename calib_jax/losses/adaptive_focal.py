@@ -123,7 +123,7 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
     Ghosh et al. 2022, AdaFocal.
 
   >>> state = init_adaptive_focal(num_bins=2)
-  >>> update_adaptive_focal(state, jnp.array([0.6, 0.8]), jnp.array([True, False])).gammas.round(3)
+  >>> jax.jit(update_adaptive_focal)(state, jnp.array([0.6, 0.8]), jnp.array([True, False])).gammas.round(3)
   Array([0.67 , 2.226], dtype=float32)
   """
   checks.options(rate=(rate, "[0, inf)"), switch=(switch, "[0, inf)"))

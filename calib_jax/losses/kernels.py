@@ -71,7 +71,7 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 
   References:
     Kumar et al. 2018; the code released with Mukhoti et al. 2020.
 
-  >>> mmce(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
+  >>> jax.jit(mmce)(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 1])).round(3)
   Array(0.119, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
@@ -173,7 +173,7 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 
     Popordanoska et al. 2022; Zhou et al. 2025, whose KDE-XE is cross entropy plus this. In their released code this
     error is a Python number (``.item()``) without a gradient, so that what trains there is cross entropy alone.
 
-  >>> kde_ece(jnp.array([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]]), jnp.array([0, 1, 0])).round(2)
+  >>> jax.jit(kde_ece)(jnp.array([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]]), jnp.array([0, 1, 0])).round(2)
   Array(0.17, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)

@@ -56,7 +56,7 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
   References:
     Zhou et al. 2025, Section 3.3.
 
-  >>> aurc(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
+  >>> jax.jit(aurc)(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.42, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
@@ -143,7 +143,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, variant: str = "rele
     over an epoch) follows the code released with it. Values and gradients of ``"released"`` are compared with those
     that this code gave.
 
-  >>> selective_risk(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
+  >>> jax.jit(selective_risk)(jnp.array([[2.0, 0.0], [0.0, 1.0]]), jnp.array([0, 0])).round(2)
   Array(0.41, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
