@@ -183,13 +183,11 @@ def _inverse_jvp(primals, tangents):
 
 
 def _newton(odds: Array, log_p: Array, top: Array, gamma) -> Array:
-  """The Newton step ds ``[..., K]`` in the log-odds s of q.
-
-  Two conditions are solved: log w(q_k) - log p_k is the same for all k, and Σ_{k≠t} q_k = 1 - q_t with t the top class.
-  With F = log w as a function of s, and e_k = (F_t - log p_t) - (F_k - log p_k) what is left of the first condition,
-  its linearisation gives ds_k = (e_k + F'_t ds_t) / F'_k. With a_k = q_k / (1 - q_t), the second condition is
-  log Σ_{k≠t} a_k = 0, whose linearisation log Σ a + (Σ a_k (1 - q_k) ds_k) / Σ a + q_t ds_t = 0 then gives ds_t.
-  """
+  """The Newton step ds ``[..., K]`` in the log-odds s of q."""
+  # Two conditions are solved: log w(q_k) - log p_k is the same for all k, and Σ_{k≠t} q_k = 1 - q_t of the top class t.
+  # With F = log w as a function of s, and e_k = (F_t - log p_t) - (F_k - log p_k) what is left of the first condition,
+  # its linearisation gives ds_k = (e_k + F'_t ds_t) / F'_k. With a_k = q_k / (1 - q_t), the second condition is
+  # log Σ_{k≠t} a_k = 0, whose linearisation log Σ a + (Σ a_k (1 - q_k) ds_k) / Σ a + q_t ds_t = 0 then gives ds_t.
   def weight_and_slope(odds):
     log_q, log_not = -jax.nn.softplus(-odds), -jax.nn.softplus(odds)
     slope = _ratio_slope(log_q, log_not) / (1 + gamma * _ratio(log_q, log_not))

@@ -98,29 +98,22 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 
 
 @jax.custom_jvp
 def _laplacian_form(x: Array, v: Array) -> Array:
-  """Q = Σ_ij v_i v_j exp(-|x_i - x_j|), in O(N log N) instead of O(N²).
-
-  Its derivatives follow from the sums over j that its value needs anyway: dQ/dv_i = 2 S_i and dQ/dx_i = 2 v_i S'_i.
-  They are written out because differentiating through the sorting would give equal x a one-sided derivative of
-  |x_i - x_j|, where the sum has 0.
-  """
+  """Q = Σ_ij v_i v_j exp(-|x_i - x_j|), in O(N log N) instead of O(N²)."""
   return jnp.sum(v * _laplacian_sums(x, v)[0])
 
 
 @_laplacian_form.defjvp
 def _laplacian_form_jvp(primals, tangents):
+  # To differentiate through the sorting would give equal x a one-sided derivative of |x_i - x_j|, where the sum has 0.
   (x, v), (x_tangent, v_tangent) = primals, tangents
   sums, slopes = _laplacian_sums(x, v)
   return jnp.sum(v * sums), 2 * jnp.sum(v_tangent * sums + x_tangent * v * slopes)
 
 
 def _laplacian_sums(x: Array, v: Array) -> tuple[Array, Array]:
-  """S_i = Σ_j v_j exp(-|x_i - x_j|), and its derivative S'_i in x_i alone, in which |x_i - x_j| has derivative 0 at 0.
-
-  In ascending order of x, the part of S_i over j <= i follows from its neighbour's, as every distance to the left grows
-  by the same step: R_i = v_i + R_{i-1} exp(x_{i-1} - x_i). Likewise L_i over j >= i from the right. With i running over
-  a group of equal x from a to b, S_i = R_b + (what lies above b), and S'_i = (what lies above b) - (what lies below a).
-  """
+  """S_i = Σ_j v_j exp(-|x_i - x_j|), and its derivative S'_i in x_i alone, in which that of |x_i - x_j| at 0 is 0."""
+  # In ascending order of x, the part of S_i over j <= i is R_i = v_i + R_{i-1} exp(x_{i-1} - x_i); likewise from the
+  # right. For equal x from a to b, S_i = R_b + (what lies above b), and S'_i = (what lies above b) - (below a).
   order = jnp.argsort(x)
   x, v = x[order], v[order]
   decay = jnp.exp(-jnp.diff(x, prepend=x[:1]))
@@ -249,13 +242,8 @@ def log_densities(log_f: Array, valid: Array, bandwidth: ArrayLike) -> Array:
 
 
 def _log_kernel(every: Array, weights: Array, bandwidth) -> Callable[[Array, Array], Array]:
-  """A function of a row's log f and its place i: the log-densities there of the N Dirichlet kernels, -1e30 for its own.
-
-  With weights that are numbers, a kernel counts as often as its weight says, and the row's own once less.
-
-  The Dirichlet density with α = f_j/h + 1 at f_i has the logarithm Σ_k (f_jk/h) log f_ik - Σ_k log Γ(α_k) +
-  log Γ(Σ_k α_k). The last term is left out: Σ_k α_k = 1/h + F is the same for all j.
-  """
+  """A function of a row's log f and place: weighted log-densities there of N Dirichlet kernels, its own once less."""
+  # With α = f_j/h + 1: Σ_k (f_jk/h) log f_ik - Σ_k log Γ(α_k), less log Γ(Σ_k α_k), where Σ_k α_k = 1/h + F.
   concentration = jnp.exp(every) / bandwidth
   log_beta, left_out = jnp.sum(gammaln(concentration + 1), axis=-1), -1e30
   if weights.dtype == jnp.bool_:

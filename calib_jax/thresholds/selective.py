@@ -165,10 +165,7 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
 
 
 def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, method: str) -> int | None:
-  """The place of the lowest cut that is accepted, among cuts of ``sizes`` examples with ``losses``; None if none is.
-
-  ``error`` is the probability that the cut may be wrong.
-  """
+  """The place of the lowest of the cuts of ``sizes`` examples that is accepted, wrongly with probability ``error``."""
   number, starts = 0, [0.0]
   while len(starts) > number:  # As many starts as fit, of which each has an equal share.
     number = len(starts)
