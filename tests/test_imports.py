@@ -79,6 +79,13 @@ def test_no_file_imports_one_that_imports_it():
   order.prepare()  # Raises a CycleError that names the files of a circle.
 
 
+def test_one_file_has_the_names_of_orbax():
+  """Which change in version 1."""
+  using = {path.relative_to(ROOT).as_posix() for folder in ("calib_jax", "experiments", "tests") for path in
+           (ROOT / folder).rglob("*.py") if re.search(r"^\s*(import|from) orbax", path.read_text("utf-8"), re.M)}
+  assert using == {"calib_jax/training/checkpoints.py"}
+
+
 STATE = """
 import asyncio, logging, os, pathlib, sys, warnings
 from absl import flags

@@ -6,10 +6,9 @@ import pickle
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
-from calib_jax import calibrators
+from calib_jax import calibrators, training
 from calib_jax.calibrators.storage import described, remade
 from tests.calibrators.data import CASES, SHAPE, made, synthetic
 
@@ -28,10 +27,10 @@ def test_params_come_back_from_disk(name, tmp_path):
   calibrators.save(tmp_path / "params.npz", params)
   copies = [restored.params, calibrators.load(tmp_path / "params.npz")]
   if name in ("parameterized_temperature_scaling", "isotonic"):
-    with ocp.StandardCheckpointer() as checkpointer:
-      checkpointer.save(tmp_path / "orbax", params)
-      checkpointer.wait_until_finished()
-      copies.append(checkpointer.restore(tmp_path / "orbax", params))
+    keeper = training.Checkpoints(tmp_path / "orbax")
+    keeper.save(1, params)
+    copies.append(keeper.restore(lambda step: params)[1])
+    keeper.close()
   for copy in copies:
     assert jax.tree.structure(copy) == jax.tree.structure(params)
     for a, b in zip(jax.tree.leaves(copy), jax.tree.leaves(params), strict=True):
