@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-all test-gpu lint docs clean
+.PHONY: demo test test-slow test-all test-lowest test-gpu lint docs clean
 
 # The demo needs less than the tests: what requirements.txt has under core, train and report, and no TensorFlow.
 demo: .venv/demo
@@ -12,11 +12,20 @@ demo: .venv/demo
 test: .venv/ready lint
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
 
+# The lowest versions that pyproject.toml allows of what the library, training and these tests need. Those of NumPy and
+# SciPy have wheels for Python 3.11 and 3.12 alone.
+LOWEST_PYTHON := $(shell for p in python3.11 python3.12; do $$p --version >/dev/null 2>&1 && echo $$p && break; done)
+LOWEST := $$(grep -E '^(dependencies|train|test) = ' pyproject.toml | grep -oE '[a-z-]+>=[0-9.]+' | sed 's/>=/==/')
+LOWEST_TESTS := tests/losses/test_laws.py tests/metrics/test_scores.py tests/training/test_going_on.py \
+  tests/test_own.py calib_jax/calibrators/linear.py
+test-lowest: .venv-lowest/ready
+	.venv-lowest/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" $(LOWEST_TESTS)
+
 # The slow tests, and the laws of the losses once more with all of XLA's optimisations, as users compile.
 FULL := CALIB_JAX_FULL_OPTIMIZATION=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" \
   tests/losses/test_laws.py tests/_numerics/test_softmax.py
 
-test-slow: .venv/ready
+test-slow: .venv/ready $(if $(LOWEST_PYTHON),test-lowest)
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow tests
 	$(FULL)
 
@@ -60,5 +69,11 @@ VENV = test -n "$(PYTHON)" || { echo "calib_jax needs Python 3.11 or newer: make
 	$(@D)/bin/python -m compileall -q -j 0 -x tensorflow $(@D)/lib || true  # On all cores; pip compiles on one.
 	touch $@
 
+.venv-lowest/ready: PYTHON := $(LOWEST_PYTHON)
+.venv-lowest/ready: pyproject.toml
+	@$(VENV)
+	$(PIP) $(LOWEST)
+	touch $@
+
 clean:
-	rm -rf .venv .venv-docs runs docs/_build .pytest_cache .ruff_cache
+	rm -rf .venv .venv-docs .venv-lowest runs docs/_build .pytest_cache .ruff_cache

@@ -10,8 +10,11 @@ import runpy
 import shutil
 import types
 
+from flax import nnx
+import jax
 import matplotlib
 from ml_collections import ConfigDict
+import numpy as np
 import pytest
 
 import calib_jax
@@ -52,6 +55,30 @@ def test_notebooks_run(page, tmp_path, monkeypatch):
   module = types.ModuleType("__main__")
   with matplotlib.rc_context({"backend": "agg"}):
     exec(compile("\n".join(cells), page, "exec"), vars(module))
+
+
+def test_the_loop_in_nnx_lowers_the_loss_and_a_module_holds_a_fitted_calibrator():
+  page = PAGES["docs/training_loop.md"]
+  code, = (code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "from flax import nnx" in code)
+  names = {}
+  exec(compile(code, "docs/training_loop.md", "exec"), names)
+  model, x, y, first = (names[name] for name in ("model", "x", "y", "parts"))
+  for _ in range(5):
+    parts = names["step"](model, names["optimizer"], x, y)
+  assert parts["primary"] + 0.3 * parts["secondary"] < first["primary"] + 0.3 * first["secondary"]
+
+  class Calibrated(nnx.Module):
+    def __init__(self, model, calibrator):
+      self.model, self.calibrator = model, nnx.data(calibrator)
+
+    def __call__(self, x):
+      return self.calibrator(self.model(x))
+
+  fitted = calibrators.temperature_scaling().fitted(model(x), y)
+  structure, state = nnx.split(Calibrated(model, fitted))
+  assert len(jax.tree.leaves(state)) == 2 + len(jax.tree.leaves(fitted.params))
+  calibrated = nnx.jit(lambda module, x: module(x))(nnx.merge(structure, state), x)
+  np.testing.assert_allclose(calibrated, fitted(model(x)), rtol=1e-5)
 
 
 def test_there_are_eight_notebooks_and_the_gallery_lists_them():

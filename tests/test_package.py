@@ -72,6 +72,27 @@ def test_the_page_of_installation_lists_every_extra_and_the_tests_have_what_serv
   assert f"\n{need.split('>=')[0]}==" in (ROOT / "requirements.txt").read_text(encoding="utf-8")
 
 
+def _python(version):
+  """The command of a Python of this machine, also of one that only pyenv knows; or None."""
+  pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/{version}.*/bin/python")
+  for command in (shutil.which(f"python{version}"), *sorted(pyenv)):
+    if command and not subprocess.run([command, "--version"], capture_output=True, check=False).returncode:
+      return command
+  return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text()))
+def test_the_wheel_installs_compiles_and_names_its_version_on_every_python_that_is_here(version, installed, tmp_path):
+  if not (command := _python(version)):
+    pytest.skip(f"there is no Python {version}")
+  _run(command, "-m", "venv", "--without-pip", tmp_path)
+  _run(sys.executable, "-m", "pip", "--python", tmp_path, "install", "--no-deps", "--no-index", "--no-compile",
+       installed[0])
+  _run(tmp_path / "bin/python", "-W", "error", "-m", "compileall", "-q", tmp_path / "lib")
+  assert _run(tmp_path / "bin/calib-jax", "--version") == f"calib-jax {calib_jax.__version__}\n"
+
+
 LIBRARY = """
 import calib_jax, jax.numpy as jnp
 assert "site" in calib_jax.__file__, calib_jax.__file__

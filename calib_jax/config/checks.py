@@ -66,8 +66,9 @@ def check(config: ml_collections.ConfigDict, num_devices: int) -> None:
   _attempt("schedule", lambda: training.plan(config))
   _check_optimizer(config, "optimizer", "training.num_epochs")
   _check_optimizer(config, "stage2.optimizer", "schedule.stage2_epochs")
-  for key in _batch_sizes(config):
-    _check_batch_size(config, key, num_devices)
+  _check_batch_size(config, "training.batch_size", num_devices)
+  if "stage2_batch_size" in config.schedule:
+    _check_batch_size(config, "schedule.stage2_batch_size", num_devices)
   if config.training.patience and config.training.select == "last":
     raise UserError("config key training.patience needs training.select 'best' or 'refined', which compare the "
                     "evaluations: --config.training.select=best.")
@@ -133,11 +134,6 @@ def _check_optimizer(config: ml_collections.ConfigDict, section: str, epochs_key
   num_epochs = config[section_of_epochs].get(field, math.inf)  # A schedule of one stage has no second one.
   if config.training.num_steps is None and warmup > max(num_epochs, 1):
     raise UserError(f"config key {section}.warmup_epochs must be at most {epochs_key}, {num_epochs}: got {warmup}.")
-
-
-def _batch_sizes(config: ml_collections.ConfigDict) -> list[str]:
-  """Returns the keys of the batches of all stages."""
-  return ["training.batch_size", *(["schedule.stage2_batch_size"] if "stage2_batch_size" in config.schedule else [])]
 
 
 def _check_batch_size(config: ml_collections.ConfigDict, key: str, num_devices: int) -> None:

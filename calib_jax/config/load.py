@@ -242,7 +242,9 @@ def _complete(config: ml_collections.ConfigDict, key: str, family: Family, renam
     return
   imports.register(CALIBRATORS if key.startswith(CALIBRATORS) else key, name)
   one_of(f"{key}.name", name, family.members)
-  defaults = {option: _typed(default) for option, default in family.options(name).items()} | family.common
+  # ``check`` reports an option without a default (avuc's threshold) if the user does not set it.
+  defaults = {option: ml_collections.config_dict.placeholder(float) if default is inspect.Parameter.empty else default
+              for option, default in family.options(name).items()} | family.common
   valid = family.common if name != section.get("name", "") else section
   options = {option: value for option, value in section.items() if option in valid and option != "name"}
   for option, value in options.items():
@@ -252,12 +254,6 @@ def _complete(config: ml_collections.ConfigDict, key: str, family: Family, renam
   section = ml_collections.ConfigDict({"name": name, **defaults, **options}, convert_dict=False)
   parent, _, field = key.rpartition(".")
   (get(config, parent) if parent else config)[field] = section
-
-
-def _typed(default):
-  """Returns the default of an option as a value that a config can hold and that gives the field its type."""
-  # ``check`` reports an option without a default (avuc's threshold) if the user does not set it.
-  return ml_collections.config_dict.placeholder(float) if default is inspect.Parameter.empty else default
 
 
 def _keep_long_tail(path: str, name: str, renamed: str | None) -> None:

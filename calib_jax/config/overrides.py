@@ -28,7 +28,10 @@ def pairs(arguments: Sequence[str], config: ml_collections.ConfigDict, collectio
   for argument in arguments:
     match = re.fullmatch(r"--config\.([^=]+)=(.*)", argument, re.DOTALL)
     if not match:
-      raise UserError(f"the argument {short(argument)} is not an override: {_instead(argument, config)}.")
+      name, _, text = argument.lstrip("-").removeprefix("config.").partition("=")
+      advice = (f"write --config.{name}={text or 'VALUE'}" if name in _keys(config) else
+                "overrides look like --config.training.num_steps=20, and --help lists the options")
+      raise UserError(f"the argument {short(argument)} is not an override: {advice}.")
     key, text = match[1], match[2]
     if text and isinstance(_node(config, key), ml_collections.ConfigDict):
       try:
@@ -44,14 +47,6 @@ def pairs(arguments: Sequence[str], config: ml_collections.ConfigDict, collectio
     else:
       pairs.append((key, text))
   return pairs
-
-
-def _instead(argument: str, config: ml_collections.ConfigDict) -> str:
-  """Returns what to write in place of an argument that is not an override, for a message."""
-  name, _, text = argument.lstrip("-").removeprefix("config.").partition("=")
-  if name in _keys(config):
-    return f"write --config.{name}={text or 'VALUE'}"
-  return "overrides look like --config.training.num_steps=20, and --help lists the options"
 
 
 def elsewhere(config: ml_collections.ConfigDict, key: str) -> str:

@@ -48,21 +48,6 @@ def test_a_full_disk_is_one_sentence_and_exit_code_2(number, tmp_path, monkeypat
                                      "run the same command again.\n")
 
 
-def test_a_write_that_fails_at_any_byte_leaves_the_one_before(tmp_path, monkeypatch):
-  path, whole = tmp_path / "a.npz", io.BytesIO()
-  files.write_npz(path, x=np.arange(3))
-  np.savez(whole, x=np.arange(50))
-  for size in range(0, len(whole.getvalue()), 97):
-    def cut(file, size=size, **_):
-      file.write(whole.getvalue()[:size])
-      raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-      patch.setattr(files.np, "savez", cut)
-      files.write_npz(path, x=np.arange(50))
-    np.testing.assert_array_equal(files.read_npz(path)["x"], [0, 1, 2])
-
-
 @pytest.mark.parametrize(("text", "message"), [
   ("[" * 100_000, "nested more than 64 levels deep"),
   ('{"a":' * 100 + "1" + "}" * 100, "nested more than 64 levels deep"),

@@ -30,8 +30,7 @@ CONFIGS = ["configs/digits_savuc.py", "configs/fashion_mnist_small_savuc.py", "c
            *NETWORKS]  # test_own_code has configs/npz.py.
 
 # Of every family; tests/experiments/papers/test_tables.py builds all others.
-BUILT = ("digits_savuc.py", "cifar100_savuc.py", "cifar10_lt.densenet40", "tiny_imagenet.vit_small",
-         "imagenet2012.resnet152")
+BUILT = ("digits_savuc.py", "cifar100_savuc.py", "cifar10_lt.densenet40", "tiny_imagenet.vit_small")
 
 
 @pytest.mark.parametrize("path", [path for path in CONFIGS if path.endswith(BUILT)])
@@ -91,12 +90,12 @@ def test_cells_train_the_losses_that_they_name_and_differ_in_the_fields_of_these
 
 
 @pytest.mark.parametrize("cell", [
-  "reweighted_risk.py:cifar10.preresnet56.selective_risk", "reweighted_risk.py:cifar100.wide_resnet28_10.kde_ece",
-  "mac_cal.py:cifar100.resnet110.mmce", "focal_temperature.py:cifar10.resnet50.adaptive_focal",
-  "mac_cal.py:tiny_imagenet.resnet50.mixup", "mac_cal.py:cifar10.resnet50.pairwise_constraints",
+  "reweighted_risk.py:cifar10.preresnet56.selective_risk", "reweighted_risk.py:cifar10.preresnet56.kde_ece",
+  "mac_cal.py:cifar10.resnet50.mmce", "focal_temperature.py:cifar10.resnet50.adaptive_focal",
+  "mac_cal.py:cifar10.resnet50.mixup", "mac_cal.py:cifar10.resnet50.pairwise_constraints",
   "soft_calibration.py:imagenet2012.resnet50.cross_entropy+avuc_gs",
   "soft_calibration.py:cifar10.wide_resnet28_10.cross_entropy+soft_binned_ece",
-  "classwise_loss_scaling.py:cifar100.densenet40.focal_3"])
+  "classwise_loss_scaling.py:cifar10.densenet40.focal_3"])
 def test_losses_of_every_paper_are_sound(cell):
   run_config.check(run_config.load(f"configs/{cell}", []), num_devices=8)
 
@@ -225,11 +224,3 @@ def test_the_table_of_the_papers_has_every_field_that_their_configs_change():
     for field in of_methods - about_the_network:
       assert field in rows, f"a method of {name} sets {field}"
       assert rows[field][position], f"the table says nothing about {field} of {name}"
-
-
-def test_the_table_of_the_papers_names_every_schedule_and_choice_of_a_model():
-  page = pathlib.Path("configs/README.md").read_text(encoding="utf-8")
-  schedule, = re.findall(r"^\| `schedule.name` .*$", page, re.MULTILINE)
-  select, = re.findall(r"^\| `training.select`.*$", page, re.MULTILINE)
-  assert "two stages" in schedule.split("|")[-2] and "layer_peeled" in schedule.split("|")[-2]
-  assert "best for" in select.split("|")[-2]

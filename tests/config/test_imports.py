@@ -14,7 +14,6 @@ from calib_jax.config import imports
 from calib_jax.config.load import FORMAT
 from calib_jax.run import directory
 from tests.programs import ROOT
-from tests.training.small import tiny_splits
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 MINE = '''
@@ -100,26 +99,25 @@ def _config(*overrides, path="configs/digits_savuc.py"):
   return config
 
 
-@pytest.mark.parametrize(("overrides", "key", "option", "value"), [
-  (("loss.primary.name=my_calibration:sharp", "loss.primary.power=3", "loss.primary.scale=2"), "loss.primary", "power",
-   3.0),
-  (("loss.secondary.name=my_calibration:spread", "loss.secondary.strength=1"), "loss.secondary", "strength", 1.0),
-  (("head.name=my_calibration:Cosine", "head.scale=5"), "head", "scale", 5.0),
-  (("model.name=my_calibration:Flat", "model.width=6"), "model", "width", 6),
-  (("data.name=my_calibration:stripes", "data.number=90"), "data", "number", 90),
-  (("schedule.name=my_calibration:warm", "schedule.rate=2"), "schedule", "rate", 2.0),
-], ids=lambda x: x if isinstance(x, str) else "")
-def test_a_function_of_ones_own_trains_with_its_options_typed(overrides, key, option, value):
-  config = _config(*overrides)
-  section = run_config.get(config, key)
-  assert section[option] == value and type(section[option]) is type(value)
-  splits = run.data.load_splits(config, 0) if key == "data" else tiny_splits()
-  state, _ = training.train(config, [splits], seeds=[0], devices=jax.devices()[:2])
+# An option of each, its text on the command line, and the value that the text stands for.
+OPTIONS = {
+  "loss.primary": ("sharp", "power", "3", 3.0), "loss.secondary": ("spread", "strength", "1", 1.0),
+  "head": ("Cosine", "scale", "5", 5.0), "model": ("Flat", "width", "6", 6), "data": ("stripes", "number", "90", 90),
+  "schedule": ("warm", "rate", "2", 2.0)}
+
+
+def test_functions_of_ones_own_train_with_their_options_typed():
+  named = [f"{key}.name=my_calibration:{name}" for key, (name, *_) in OPTIONS.items()]
+  config = _config(*named, *(f"{key}.{option}={text}" for key, (_, option, text, _) in OPTIONS.items()))
+  state, _ = training.train(config, [run.data.load_splits(config, 0)], seeds=[0], devices=jax.devices()[:2])
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
   again = run_config.from_json(run_config.to_json(config), own_code=True)
-  assert run_config.get(again, key).to_dict() == section.to_dict()
-  with pytest.raises(UserError, match=f"config key {key}.{option} must be of type"):
-    _config(overrides[0], f"{key}.{option}=x")
+  for key, (_, option, _, value) in OPTIONS.items():
+    section = run_config.get(config, key)
+    assert section[option] == value and type(section[option]) is type(value)
+    assert run_config.get(again, key).to_dict() == section.to_dict()
+    with pytest.raises(UserError, match=f"config key {key}.{option} must be of type"):
+      _config(*named, f"{key}.{option}=x")
 
 
 @pytest.mark.parametrize(("override", "message"), [

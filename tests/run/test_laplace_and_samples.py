@@ -140,14 +140,11 @@ def test_what_predictions_another_config_cannot_use(tmp_path):
   assert phrase.startswith("the files named noise in evaluation.ood were predicted by an earlier command, maybe from")
 
 
-def test_what_no_approximation_is_for_is_refused(tmp_path, monkeypatch):
+def test_what_no_approximation_is_for_is_refused(finished, tmp_path, monkeypatch):
   with pytest.raises(UserError, match="evaluation.laplace must be one of '' for none, auto, full, kronecker: got"):
     _config("evaluation.laplace=diag")
-  run.execute(_config("num_seeds=1"), tmp_path / "run", reports=False)
   monkeypatch.setattr(laplace, "LARGEST_FULL", 10)
-  loaded = Run.load(tmp_path / "run")
-  with loaded.config.unlocked():
-    loaded.config.evaluation.laplace = "full"
+  loaded = Run.load(finished)
   with pytest.raises(UserError, match="evaluation.laplace: hessian 'full' is for at most 10 weights: got 90"):
     loaded.laplace()
   with pytest.raises(UserError, match="evaluation.laplace: hessian 'full' is for at most 10 weights: got 90"):

@@ -1,10 +1,13 @@
 """Two runs never hold the same directory, and a lock that a killed run left stops nobody."""
 
+import concurrent.futures
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -12,67 +15,35 @@ from calib_jax._system.errors import UserError
 from calib_jax.run import lock
 from tests.programs import ROOT
 
-# Waits for a line, takes the lock, says so, and holds it until another line or a signal ends it.
+# Takes the lock, says so, and holds it until a signal ends it.
 HOLD = """
 import pathlib, sys
 from calib_jax.run import lock
-from calib_jax._system.errors import UserError
-{extra}
-print("ready", flush=True)
-sys.stdin.readline()
-try:
-  with lock.hold(pathlib.Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.readline()
-except UserError as error:
-  print(error, flush=True)
+with lock.hold(pathlib.Path(sys.argv[1])):
+  print("held", flush=True)
+  sys.stdin.readline()
 """
-
-
-def _start(folder, extra=""):
-  process = subprocess.Popen([sys.executable, "-c", HOLD.format(extra=extra), str(folder)], stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True, cwd=ROOT)
-  assert process.stdout.readline() == "ready\n"
-  return process
-
-
-def _go(*processes):
-  """Lets processes go on at the same time."""
-  for process in processes:
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
-def _take(process):
-  _go(process)
-  return process.stdout.readline()
 
 
 def test_what_a_lock_guards_is_never_done_by_two_at_once(tmp_path):
-  """Processes that take and release the lock a hundred times each lose none of their additions to one number."""
-  (tmp_path / "number").write_text("0")
-  adding = """
-folder = pathlib.Path(sys.argv[1])
-number = folder / "number"
-sys.stdin.readline()
-for _ in range(100):
-  while True:
-    try:
-      with lock.hold(folder):
+  """Threads that take the lock fifty times each, which excludes each open file, lose none of their additions."""
+  number = tmp_path / "number"
+  number.write_text("0")
+
+  def add(_):
+    taken, attempts = 0, 0
+    while taken < 50 and attempts < 100_000:  # So that a lock that nobody releases fails.
+      attempts += 1
+      with contextlib.suppress(UserError), lock.hold(tmp_path):
         before = int(number.read_text())
+        time.sleep(0)  # Another thread may go on here.
         number.write_text(str(before + 1))
-      break
-    except UserError:
-      pass
-sys.exit()
-"""
-  processes = [subprocess.Popen([sys.executable, "-c", HOLD.format(extra=adding), str(tmp_path)], cwd=ROOT,
-                                stdin=subprocess.PIPE, text=True) for _ in range(3)]
-  _go(*processes)
-  for process in processes:
-    process.communicate()
-    assert process.returncode == 0
-  assert (tmp_path / "number").read_text() == "300"
+        taken += 1
+      time.sleep(0)
+
+  with concurrent.futures.ThreadPoolExecutor(3) as pool:
+    list(pool.map(add, range(3)))
+  assert number.read_text() == "150"
 
 
 def test_a_lock_is_released_also_after_an_error_and_may_be_taken_again(tmp_path):
@@ -85,8 +56,11 @@ def test_a_lock_is_released_also_after_an_error_and_may_be_taken_again(tmp_path)
 
 
 def test_the_lock_of_a_killed_process_is_free_and_a_copied_directory_has_no_holder(tmp_path):
-  process = _start(tmp_path)
-  assert _take(process) == "held\n"
+  process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True, cwd=ROOT)
+  assert process.stdout.readline() == "held\n"
+  with pytest.raises(UserError, match=f"in use by process {process.pid} on"), lock.hold(tmp_path):
+    pass
   copy = shutil.copytree(tmp_path, tmp_path / "copy")
   with lock.hold(copy):
     pass
