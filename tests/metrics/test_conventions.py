@@ -114,6 +114,13 @@ def test_named_options_are_options_and_frozen(name):
     metrics.CONVENTIONS["mine"] = {}
 
 
+def test_a_certain_prediction_is_in_the_last_bin_or_in_one_of_its_own():
+  pair = np.array([0.95, 1.0], np.float32), np.array([True, False])
+  for name in ("torchmetrics", "relplot", "robustness_metrics", "netcal", "scikit_learn"):
+    expected = 0.525 if name in ("torchmetrics", "relplot") else 0.475
+    np.testing.assert_allclose(conventions.of_arrays(name, *pair), expected, rtol=1e-6, err_msg=name)
+
+
 def test_conventions_differ_where_data_can_tell_them_apart():
   sure, correct = pairs(2000, "ones")
   # In the third sample, predictions just below certainty are right more often than they say and certain ones less

@@ -219,11 +219,12 @@ def test_large_weights_keep_their_digits():
                              references.ks_calibration_error(confidence, correct, weights=weights), atol=1e-6)
 
 
-def test_weights_of_images_are_flattened():
+def test_weights_of_images_are_flattened_and_where_is_a_weight_of_0():
   (confidence, correct), (probs, labels), _ = _data("mixed", 24)
   weights, where = np.arange(24) % 4, np.arange(24) % 5 > 0
   for metric, *arrays in ((metrics.nll, probs, labels), (metrics.ks_calibration_error, confidence, correct)):
     flat = metric(*arrays, where=where, weights=weights)
+    np.testing.assert_allclose(metric(*arrays, where=np.ones(24, bool), weights=weights * where), flat, rtol=1e-6)
     shaped = [x.reshape(2, 3, 4, *x.shape[1:]) for x in (*arrays, where, weights)]
     np.testing.assert_allclose(metric(*shaped[:2], where=shaped[2], weights=shaped[3]), flat, rtol=1e-6)
 
