@@ -76,6 +76,8 @@ def load(path: str | os.PathLike[str]) -> Fitted | dict[str, Any]:
       place = place.setdefault(parent, {})
       if not isinstance(place, dict):
         raise ValueError(f"{path}: {errors.printable(parent)} is both an array and a dictionary of arrays.")
+    if not leaf and not value.size:
+      continue  # A dictionary without arrays, as the params of ``identity`` are.
     if leaf in place:
       raise ValueError(f"{path}: {leaf} is both an array and a dictionary of arrays.")
     place[leaf] = jnp.asarray(value.astype(value.dtype.newbyteorder("="), copy=False))
@@ -113,7 +115,7 @@ def remade(described: dict[str, Any]) -> Calibrator:
 
 
 def _flat(params: dict, prefix: str = "") -> dict[str, np.ndarray]:
-  arrays = {}
+  arrays = {} if params or not prefix else {prefix: np.zeros(0, bool)}
   for name, value in params.items():
     if not isinstance(name, str) or "/" in name:
       raise ValueError(f"params must have names without '/': got {name!r}.")

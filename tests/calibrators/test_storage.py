@@ -40,6 +40,13 @@ def test_params_come_back_from_disk(name, tmp_path):
     np.testing.assert_array_equal(restored.apply(logits), calibrator.apply(params, logits))
 
 
+def test_a_base_without_params_comes_back_from_disk(tmp_path):
+  logits, labels = synthetic(*SHAPE)
+  fitted = calibrators.label_shift("identity").fitted(logits, labels)
+  calibrators.save(tmp_path / "params.npz", fitted.params, fitted.calibrator)
+  np.testing.assert_array_equal(calibrators.load(tmp_path / "params.npz").apply(logits), fitted.apply(logits))
+
+
 def test_a_calibrator_is_a_value():
   """Equal calls make equal calibrators, which are made by their repr; functions of one's own are compared as such."""
   network = calibrators.parameterized_temperature_scaling(hidden=3)

@@ -12,6 +12,7 @@ from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import Predictions
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.results import Interval
+from calib_jax.evaluation.sections import SECTIONS
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.reports import formats
 from calib_jax.reports.drawing import FIGURES
@@ -101,6 +102,8 @@ def test_no_cut_is_said(files, capsys):
   _, content, _ = _run(files, capsys, "--test", "test.npz", "--choose", "few.npz", "--risk=0.05")
   assert content["verdict"]["first_line"].endswith("would.") and content["uses"]["test"]["uncalibrated"]["cut"] is None
   assert "No cut reaches 5% errors with 40 examples (95% sure)" in content["verdict"]["first_line"]
+  use = {"cut": np.nan, "accepted": 0.0, "errors": Interval(np.nan, 0.0, 1.0), "p_value": 1.0}
+  assert SECTIONS["uses"].table({"test": {"TS": use}}, None).rows == [["test", "TS", "none", "0", "none", "1"]]
 
 
 @pytest.mark.parametrize(("sets", "code", "sentence"), [

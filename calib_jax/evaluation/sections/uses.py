@@ -105,7 +105,9 @@ def table(content: Mapping[str, Mapping[str, Use]], results: Results) -> Table:
 
 
 def _text(value: Interval | float | str) -> str:
-  """An entry as a cell."""
+  """An entry as a cell; "none" of a cut that is not there, and of the errors of no examples."""
+  if not isinstance(value, str) and np.isnan(value.estimate if isinstance(value, Interval) else value):
+    return "none"
   return cell(value, 1) if isinstance(value, Interval) else value if isinstance(value, str) else f"{value:.4g}"
 
 
