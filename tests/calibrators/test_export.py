@@ -105,10 +105,13 @@ def test_a_selection_and_a_calibrator_of_any_number_of_classes(kind):
 def test_an_apply_of_ones_own_may_take_parts_of_arrays(kind):
   def apply(params, logits):
     parts = jnp.concatenate([(2 * logits)[:, 1:], -logits[:, :1] ** 2], axis=1)
-    return jnp.exp((params["w"] + 1)[:, 1:]) * parts + params["w"][0, 2]
+    flags = [compare(logits, -1.0) for compare in (jnp.less, jnp.less_equal, jnp.greater, jnp.equal, jnp.not_equal)]
+    at_ties = sum(flag.astype(logits.dtype) / 2.0**i for i, flag in enumerate(flags))
+    return jnp.exp((params["w"] + 1)[:, 1:]) * parts + params["w"][0, 2] - at_ties
 
   fitted = _own(apply, {"w": jnp.arange(4.0)[None] / 4})
   logits = -synthetic(5, 3)[0] ** 2
+  logits[0] = -1
   np.testing.assert_allclose(_served(fitted, kind, num_classes=3)(logits), np.exp(fitted(logits)), rtol=1e-5)
 
 
