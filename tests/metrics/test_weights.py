@@ -22,8 +22,9 @@ BINNED = [
     {"norm": 2, "num_bins": 7}, {"form": "label", "norm": "max"}, {"num_bins": 90}, {"ties": "order", "form": "label"},
     {"norm": 2, "debias": True}))]
 SEVEN = {"binning": "equal_mass", "num_bins": 7}
-OF_PAIRS = {"calibration_error": BINNED, "ks_calibration_error": [{}, {"ties": "order"}], "reliability": [SEVEN],
-            "smooth_calibration_error": [{}], "sweep_calibration_error": [{}, {"binning": "equal_width"}]}
+OF_PAIRS = {f"{name} {o}": functools.partial(getattr(metrics, name), **o) for name, options in {
+  "ks_calibration_error": [{}, {"ties": "order"}], "smooth_calibration_error": [{}], "reliability": [SEVEN],
+  "sweep_calibration_error": [{}, {"binning": "equal_width"}]}.items() for o in options}
 OF_CLASSES = {
   **{name: getattr(metrics, name) for name in ("accuracy", "nll", "brier_score", "mean_entropy", "classwise_losses")},
   **{name: functools.partial(getattr(metrics, name), num_bins=4) for name in (
@@ -33,18 +34,14 @@ OF_CLASSES = {
   "kernel": functools.partial(metrics.kde_calibration_error, bandwidth=0.1),
   "groups": functools.partial(metrics.class_group_scores, train_counts=TRAIN_COUNTS),
 }
+_compiled = functools.cache(jax.jit)
 
 
 @jax.jit
-def _every(confidence, correct, probs, labels, risk, weights):
-  """Every metric, by name; in one program they share what sorts the examples."""
-  values = {f"{name} {o}": getattr(metrics, name)(confidence, correct, weights=weights, **o)
-            for name, options in OF_PAIRS.items() for o in options}
-  for name in ("auroc", "fpr_at_tpr"):
-    values[name] = getattr(metrics, name)(confidence, ~correct, weights=weights)
-  for name in ("aurc", "excess_aurc", "risk_coverage_curve"):
-    values[name] = getattr(metrics, name)(confidence, risk=risk, weights=weights)
-  return values | {name: metric(probs, labels, weights=weights) for name, metric in OF_CLASSES.items()}
+def _binned(confidence, correct, weights):
+  """They share what sorts the examples."""
+  return {f"calibration_error {o}": metrics.calibration_error(confidence, correct, weights=weights, **o)
+          for o in BINNED}
 
 
 def _padded(*arrays):
@@ -53,7 +50,15 @@ def _padded(*arrays):
 
 
 def _values(pair, classes, risk, weights):
-  return _every(*_padded(*pair, *classes, risk, weights))
+  """Every metric, by name; one program of them all would take longer to compile than many."""
+  confidence, correct, *classes, risk, weights = _padded(*pair, *classes, risk, weights)
+  values = _binned(confidence, correct, weights)
+  values |= {name: _compiled(metric)(confidence, correct, weights=weights) for name, metric in OF_PAIRS.items()}
+  for name in ("auroc", "fpr_at_tpr"):
+    values[name] = _compiled(getattr(metrics, name))(confidence, ~correct, weights=weights)
+  for name in ("aurc", "excess_aurc", "risk_coverage_curve"):
+    values[name] = _compiled(getattr(metrics, name))(confidence, risk=risk, weights=weights)
+  return values | {name: _compiled(metric)(*classes, weights=weights) for name, metric in OF_CLASSES.items()}
 
 
 def _data(kind, n=N, seed=0):
