@@ -70,7 +70,7 @@ class Calibrator:
       logits: as ``fit`` takes them, here and below.
       labels: the labels of the logits.
       where: which examples count.
-      weights: for how many examples each stands.
+      weights: example weights; an integer w equals w copies of the row.
 
     Returns:
       The function of logits ``[..., K]``, which can be compiled, pickled and exported.

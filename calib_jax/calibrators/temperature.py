@@ -108,7 +108,7 @@ def _check_options(objective: str, options: dict) -> None:
 
 def solve(logits: Array, labels: Array, weights: Array, *, objective: str | Callable[..., Array] = "nll", **options
           ) -> dict:
-  """The params of the best temperature, for weights that say how many examples a row stands for."""
+  """The params of the best temperature, for example weights that are not divided by their sum."""
   params = solve_nll(logits, labels, shares(weights, logits.dtype), jnp.sum(weights, dtype=logits.dtype))
   if objective == "nll":
     return params

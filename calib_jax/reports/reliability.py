@@ -95,7 +95,7 @@ def confidence_histogram(confidence: np.ndarray, *, num_bins: int = 15, axes: Ax
     confidence: floats ``[N]``.
     num_bins: the number of equal-width bins.
     axes: where to draw; None for a new figure.
-    weights: floats ``[N]`` above 0, for how many examples each stands; None where all are equal.
+    weights: example weights ``[N]``, floats above 0; None where all are equal.
 
   Returns:
     The axes.
