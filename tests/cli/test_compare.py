@@ -166,6 +166,7 @@ def test_a_mistake_is_one_sentence(folder, paths, message, capsys):
   assert error.startswith("error: ") and message in error and all(line.startswith("caution: ") for line in before)
 
 
+@pytest.mark.slow
 def test_runs_whose_configs_name_own_code_are_compared_without_importing_it(folder, tmp_path, capsys):
   _write_run(tmp_path / "own", (0,), 2)
   own = {"name": "no_such_module:factory"}  # An import would be an error.

@@ -86,6 +86,7 @@ def _written(path, seed, offsets):
   return str(path)
 
 
+@pytest.mark.slow
 def test_the_command_stores_what_apply_gives_and_says_what_is_missing(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
   val, test = (_written(tmp_path / f"{name}.jsonl", seed, DIFFERENT) for seed, name in enumerate(("val", "test")))

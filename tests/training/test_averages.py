@@ -114,6 +114,7 @@ def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(monkeypat
   np.testing.assert_allclose(ravel_pytree(alone(after["batch_stats"]))[0], sums / 44, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_with_an_average_goes_on_to_the_bit(tmp_path):
   config = short("training.average=swa", "training.average_fraction=1.0", "checkpoint.every_steps=2")
   whole = train(config, folder=tmp_path / "whole")

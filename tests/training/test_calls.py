@@ -40,7 +40,8 @@ def _logged(folder, *overrides, **options):
 
 
 @pytest.mark.parametrize(("options", "seeds"), [
-  (("training.parallel=shard_map", "training.accumulation_steps=2", "training.average=swa", *PLAIN), (3, 4)),
+  pytest.param(("training.parallel=shard_map", "training.accumulation_steps=2", "training.average=swa", *PLAIN), (3, 4),
+               marks=pytest.mark.slow),
   (("schedule.name=interleaved", "training.batch_size=8", "training.select=best"), (0,)),
 ], ids=("shard_map, parts, seeds, SWA", "interleaved"))
 def test_calls_of_several_steps_have_the_bits_of_steps_one_by_one(options, seeds, calls, tmp_path):

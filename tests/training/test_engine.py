@@ -122,7 +122,7 @@ TOGETHER = {
 
 
 @pytest.mark.parametrize("name", [
-  name if name in ("interleaved", "dropout, samples") else pytest.param(name, marks=pytest.mark.slow)
+  name if name == "interleaved" else pytest.param(name, marks=pytest.mark.slow)
   for name in TOGETHER])
 def test_neither_other_seeds_nor_devices_change_a_model(name):
   config = short(*TOGETHER[name])

@@ -135,6 +135,7 @@ def test_lambda_meets_its_target_or_is_1(spread, accurate):
   assert float(state.count) == float(jnp.max(state.correct)) == float(jnp.max(state.confidence)) == 0
 
 
+@pytest.mark.slow
 def test_a_run_minimises_both_losses_and_predicts_with_the_newest_lambda():
   """The logged loss of the first step against cross entropies in NumPy; the frame's logits are scaled by class."""
   config = _config("head.share=0.3", "head.target=0.6", "training.batch_size=44", "optimizer.learning_rate=0.0")

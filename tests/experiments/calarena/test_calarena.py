@@ -73,6 +73,7 @@ def test_a_failing_peer_has_an_empty_row_and_ours_may_not_fail(monkeypatch):
     list(measures.measured(experiment, "identity", peers=True, timed=False))
 
 
+@pytest.mark.slow
 def test_the_command_continues_and_its_page_is_of_its_rows(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(data_sets, "SOURCES", FEW)
   for module in (methods, command):

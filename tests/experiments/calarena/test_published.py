@@ -3,6 +3,7 @@
 import re
 
 import pandas as pd
+import pytest
 
 from calib_jax import calibrators
 from experiments.calarena import published
@@ -18,6 +19,7 @@ def test_gains_are_means_over_the_models_of_a_data_set(tmp_path):
   assert row == {"benchmark": "tiny-binary", "dataset": "d", "classes": 2, "cal_size": 600, "Beta": 10.0}
 
 
+@pytest.mark.slow
 def test_the_table_of_the_page_is_that_of_the_rows_and_the_library_follows_it(monkeypatch):
   rows = pd.read_csv(published.ROWS)
   text = published.table(rows)

@@ -56,6 +56,7 @@ def test_rows_have_the_noise_of_corrupted_images():
     assert value == pytest.approx(np.mean(losses), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_say_how_well_confidence_tells_test_images_from_others():
   part, test, *outside = ([_predictions(seed, scale)] for seed, scale in ((0, 3.0), (1, 3.0), (2, 1.0), (3, 0.5)))
   row = scores.calibrated(part, test, {}, {"ood": outside})[0][2]
