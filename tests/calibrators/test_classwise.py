@@ -126,3 +126,12 @@ def test_equal_losses_and_absent_classes_weigh_nothing():
   classes = np.arange(SHAPE[0]) % SHAPE[1]  # All right, by the same margin.
   params = made("classwise_loss_scaling").fit(2 * np.eye(SHAPE[1], dtype=np.float32)[classes], classes, where=every)
   np.testing.assert_array_equal(params["class_weights"], np.zeros(SHAPE[1]))
+
+
+def test_of_examples_that_are_all_right_the_labels_are_softened():
+  logits, _, where = _unequal_classes()
+  fits = [made(name, **options).fit(logits, np.nan_to_num(logits).argmax(1), where=where)["temperature"]
+          for name, options in (("temperature_scaling", {}),
+                                ("classwise_loss_scaling", {"base": "temperature_scaling", "normalization": "minmax",
+                                                            "class_loss": "mean"}))]
+  assert 0.5 < fits[1] / fits[0] < 2
