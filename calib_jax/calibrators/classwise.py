@@ -34,7 +34,8 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   As in the released code, the weights w follow the losses without a gradient: the fit ends where the base, fitted with
   the weights w, has the losses that give w. α and β minimise Eq. 6 within [0.1, max(0.1, ln(K)/2)] × [1.5, 2], with L⁰
   at the base's starting parameters and L¹ after one gradient step of length 0.02 min(1, 1/‖g‖₁). Accuracy is unchanged
-  if the base leaves it unchanged.
+  if the base leaves it unchanged. Where every example is right, temperature and ensemble temperature scaling soften the
+  labels here too.
 
   Args:
     base: the base calibrator: the name of one of the four, or one that its factory made.
