@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.logistic_regression import TOLERANCE, minimize_nll, nll
 from calib_jax.calibrators.base import Calibrator, register
 from calib_jax.calibrators.one_vs_rest import one_vs_rest
@@ -18,9 +19,9 @@ Array = jax.Array
 def platt(*, top_label: bool = False) -> Calibrator:
   r"""Platt scaling for every class: :math:`\sigma(a_c s_c + b_c)`, s the log-odds of p_c, renormalised.
 
-  a and b minimise the mean NLL of 1[y = c], a convex problem, by Newton steps. Where the optimum is at infinity (a
-  class that never occurs, or that p_c separates), the fit ends where less than 1e-6 nats are left to gain. It may
-  change accuracy.
+  a and b minimise the mean NLL of 1[y = c], a convex problem, by Newton steps. Where s_c alone tells the examples of c
+  from the others, or one of the two is absent, the optimum is at infinity, and would promise that no prediction is ever
+  wrong: the n examples of c then count as (n + 1)/(n + 2), and m others as 1/(m + 2). It may change accuracy.
 
   Args:
     top_label: whether one function maps the confidence alone, as in ``isotonic``.
@@ -30,33 +31,48 @@ def platt(*, top_label: bool = False) -> Calibrator:
     class took.
 
   References:
-    Platt 1999, without its smoothed targets.
+    Platt 1999, who smooths the targets in this way always.
 
   >>> calibrator = platt()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [0.0, 3.0], [0.0, 3.0]]), jnp.array([0, 1, 1, 0]))
   >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
   Array([[0.5, 0.5]], dtype=float32)
   """
-  return one_vs_rest("platt", _solve_platt, _platt, top_label=top_label, of_odds=True)
+  return one_vs_rest("platt", _solve_platt, _platt, top_label=top_label, of_odds=True, by_counts=True)
 
 
-def _solve_platt(odds: Array, happened: Array, weights: Array) -> dict:
-  return _by_column(lambda x, y, weights: _logistic(x[:, None], y, weights), odds, happened, weights,
+def _solve_platt(odds: Array, happened: Array, counts: Array) -> dict:
+  return _by_column(lambda x, y, weights: _logistic(x[:, None], y, weights), odds, happened, counts,
                     names=("scale", "bias"), mirror=((0, 1), (1, -1)))
 
 
-def _by_column(fit: Callable, *columns: Array, names: Sequence[str], mirror: tuple[tuple[int, ...], tuple[int, ...]]
-               ) -> dict[str, Any]:
+def _by_column(fit: Callable, odds: Array, happened: Array, counts: Array, *, names: Sequence[str],
+               mirror: tuple[tuple[int, ...], tuple[int, ...]], may_fall: bool = True) -> dict[str, Any]:
   """The coefficients ``[K]`` by their ``names`` of ``fit`` to all columns ``[K, N]``, and how the fits ended."""
   # Two classes have opposite log-odds and events, so that one fit is enough: ``mirror`` says for each coefficient of
   # the second class which one of the first it is, and times what.
-  if len(columns[0]) == 2:
+  columns = odds, _softened(odds, happened, counts, may_fall), jax.vmap(shares, in_axes=(0, None))(counts, odds.dtype)
+  if len(odds) == 2:
     first, left, iterations = fit(*(x[0] for x in columns))
     order, sign = (np.array(x) for x in mirror)
     coefficients = jnp.stack([first, first[order] * sign.astype(left.dtype)])
   else:
     coefficients, left, iterations = jax.lax.map(lambda column: fit(*column), columns)
   return dict(zip(names, coefficients.T, strict=True)) | ended(left, iterations)
+
+
+def _softened(odds: Array, happened: Array, counts: Array, may_fall: bool) -> Array:
+  """``happened`` ``[K, N]``; Platt's targets for columns in which the log-odds tell the events from the others."""
+  def bounds(of):
+    return (jnp.min(odds, axis=1, where=of, initial=jnp.inf), jnp.max(odds, axis=1, where=of, initial=-jnp.inf),
+            jnp.sum(counts.astype(odds.dtype), axis=1, where=of))
+
+  (least, most, events), (least_other, most_other, others) = (bounds((happened == y) & counts.astype(bool)) for y in (1, 0))
+  rises = (most_other <= least) & (least_other < most)  # Even if some are equal.
+  falls = (most <= least_other) & (least < most_other)
+  is_separable = (events == 0) | (others == 0) | rises | (may_fall & falls)
+  targets = jnp.where(happened == 1, ((events + 1) / (events + 2))[:, None], (1 / (others + 2))[:, None])
+  return jnp.where(is_separable[:, None], targets, happened)
 
 
 def ended(left: Array, iterations: Array) -> dict[str, Any]:
@@ -72,8 +88,10 @@ def _platt(params: dict, odds: Array) -> Array:
 def quadratic_scaling(*, top_label: bool = False) -> Calibrator:
   r"""Quadratic scaling for every class: :math:`\sigma(a_c s_c + b_c s_c^2 + c_c)`, s the log-odds of p_c, renormalised.
 
-  a, b and c minimise the mean NLL of 1[y = c], a convex problem, by Newton steps, as ``platt`` does. With two classes
-  it is one function of their log-odds. It need not rise, and may change accuracy.
+  a, b and c minimise the mean NLL of 1[y = c], a convex problem, by Newton steps, as ``platt`` does, with its targets
+  where s_c tells the examples of c from the others. Where these lie on both sides of them, the optimum is at infinity,
+  and the fit ends where less than 1e-6 nats are left to gain. With two classes it is one function of their log-odds. It
+  need not rise, and may change accuracy.
 
   Args:
     top_label: whether one function maps the confidence alone, as in ``isotonic``.
@@ -92,16 +110,17 @@ def quadratic_scaling(*, top_label: bool = False) -> Calibrator:
          [0.5 , 0.5 ],
          [0.25, 0.75]], dtype=float32)
   """
-  return one_vs_rest("quadratic_scaling", _solve_quadratic, _quadratic, top_label=top_label, of_odds=True)
+  return one_vs_rest("quadratic_scaling", _solve_quadratic, _quadratic, top_label=top_label, of_odds=True,
+                     by_counts=True)
 
 
 def _quadratic_features(odds: Array) -> Array:
   return jnp.stack([odds, odds**2], axis=-1)
 
 
-def _solve_quadratic(odds: Array, happened: Array, weights: Array) -> dict:
+def _solve_quadratic(odds: Array, happened: Array, counts: Array) -> dict:
   return _by_column(lambda x, y, weights: _logistic(_quadratic_features(x), y, weights, (1, 0)), odds, happened,
-                    weights, names="abc", mirror=((0, 1, 2), (1, -1, -1)))
+                    counts, names="abc", mirror=((0, 1, 2), (1, -1, -1)))
 
 
 def _quadratic(params: dict, odds: Array) -> Array:
@@ -114,8 +133,8 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
   r"""Beta calibration for every class: :math:`\sigma(a_c \log p_c - b_c \log(1 - p_c) + c_c)`, renormalised.
 
   It rises with p_c, because a and b are at least 0. They and c minimise the mean NLL of 1[y = c], a convex problem: by
-  Newton steps without the bounds, and, where the optimum violates them, on the bounds. Where the optimum is at
-  infinity, the fit ends where less than 1e-6 nats are left to gain. It may change accuracy.
+  Newton steps without the bounds, and, where the optimum violates them, on the bounds. Where every example of c has a
+  higher p_c than the others, or one of the two is absent, the targets are those of ``platt``. It may change accuracy.
 
   Args:
     top_label: whether one function maps the confidence alone, as in ``isotonic``.
@@ -131,14 +150,14 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
   Array([[0.5, 0.5]], dtype=float32)
   """
-  return one_vs_rest("beta_calibration", _solve_beta, _beta, top_label=top_label, of_odds=True)
+  return one_vs_rest("beta_calibration", _solve_beta, _beta, top_label=top_label, of_odds=True, by_counts=True)
 
 
 def _beta_features(odds: Array) -> Array:
   return jnp.stack([jax.nn.log_sigmoid(odds), jax.nn.softplus(odds)], axis=-1)
 
 
-def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
+def _solve_beta(odds: Array, happened: Array, counts: Array) -> dict:
   faces = jnp.array([[1, 1], [0, 1], [1, 0], [0, 0]], odds.dtype)  # Which coefficients are free; of others, 0.
 
   def class_fit(x, y, weights):
@@ -161,7 +180,7 @@ def _solve_beta(odds: Array, happened: Array, weights: Array) -> dict:
     at, left, iterations = jax.lax.cond(is_best, lambda fits: fits, best_of, unbound)
     return at, jnp.maximum(left, _gain_of_rising(features, y, weights, at)), iterations
 
-  return _by_column(class_fit, odds, happened, weights, names="abc", mirror=((1, 0, 2), (1, 1, -1)))
+  return _by_column(class_fit, odds, happened, counts, names="abc", mirror=((1, 0, 2), (1, 1, -1)), may_fall=False)
 
 
 def _beta(params: dict, odds: Array) -> Array:

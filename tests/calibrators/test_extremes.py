@@ -83,7 +83,7 @@ def test_fits_of_every_class(name, data):
     sample(data))
   params = made(name).fit(*arguments, where=where)
   assert params["converged"]
-  assert data != "padded real" or name == "platt" or min(params["a"].min(), params["b"].min()) == 0  # On a bound.
+  assert data != "accurate" or name == "platt" or params["a"].min() == 0 and params["b"].min() == 0  # On bounds.
   every_log_p = special.log_softmax(_float64(logits), axis=1)
   for c in range(min(logits.shape[1], 10)):
     rows = np.isfinite(every_log_p[:, c]) & (np.isfinite(every_log_p).sum(1) > 1)
@@ -94,8 +94,40 @@ def test_fits_of_every_class(name, data):
     else:
       features, names = np.column_stack([log_p[:, c], -log_others]), "abc"
       bounds = [(0, None), (0, None), (None, None)]
-    ours, best = _binary(features, labels == c, np.array([float(params[n][c]) for n in names]), bounds)
+    of_class, others = (features.sum(1)[labels == c], features.sum(1)[labels != c])
+    is_separable = not len(of_class) or others.max() <= of_class.min()
+    targets = np.where(labels == c, (len(of_class) + 1) / (len(of_class) + 2), 1 / (len(others) + 2)) if is_separable \
+      else labels == c
+    ours, best = _binary(features, targets, np.array([float(params[n][c]) for n in names]), bounds)
     assert ours - best <= 1e-4 * best + 2e-6, (c, ours, best)
+
+
+SEPARATED = {"above": [0, 0, 0, 1, 1, 1], "below": [1, 1, 1, 0, 0, 0], "above, but for equal ones": [0, 0, 0, 1, 1, 1],
+             "absent": [0, 0, 0, 0, 0, 0], "mixed": [0, 0, 1, 0, 1, 1], "equal": [0, 1, 0, 0, 1, 0]}
+
+
+@pytest.mark.parametrize("case", SEPARATED)
+@pytest.mark.parametrize("name", ["platt", "quadratic_scaling", "beta_calibration"])
+def test_events_that_the_log_odds_tell_from_the_others_have_platts_targets(name, case):
+  """Without them the optimum is at infinity, where no prediction is ever wrong."""
+  labels, odds = np.array(SEPARATED[case]), np.array([-2.0, -1.0, -0.5, 0.5, 1.0, 3.0])
+  odds[2:4] = 0 if "equal ones" in case else odds[2:4]
+  odds = np.full(6, 2.0) if case == "equal" else odds
+  counts, where = np.array([1, 2, 1, 1, 3, 1, 1]), np.arange(7) < 6  # The last row would mix what is told apart.
+  logits = np.stack([np.zeros(7), np.append(odds, 1 if labels[0] else -3)], axis=1).astype(np.float32)
+  fitted = made(name).fit(logits, np.append(labels, 1), where=where, weights=counts.astype(np.float32))
+  odds, labels = np.repeat(odds, counts[:6]), np.repeat(labels, counts[:6])
+  targets, events, others = labels.astype(float), labels.sum(), (1 - labels).sum()
+  if case not in ("mixed", "equal") and (name, case) != ("beta_calibration", "below"):  # Which cannot fall.
+    targets = np.where(labels, (events + 1) / (events + 2), 1 / (others + 2))
+  features, names, bounds = {
+    "platt": (odds[:, None], ("scale", "bias"), None), "quadratic_scaling": (np.stack([odds, odds**2], 1), "abc", None),
+    "beta_calibration": (-np.logaddexp(0, np.stack([-odds, odds], 1)) * [1, -1], "abc", [(0, None)] * 2 + [(None, None)])
+  }[name]
+  ours, best = _binary(features, targets, np.array([float(fitted[x][1]) for x in names]), bounds)
+  assert fitted["converged"] and ours - best <= 1e-6, (ours, best)
+  top = made(name, top_label=True).fit(logits[:6], (logits[:6, 1] > 0).astype(int))  # Every confidence is right.
+  np.testing.assert_allclose(np.exp(made(name, top_label=True).apply(top, logits[:6])).max(1), 7 / 8, atol=1e-3)
 
 
 @pytest.mark.parametrize(("name", "extreme"), [
