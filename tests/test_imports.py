@@ -92,7 +92,7 @@ from absl import flags
 warnings.simplefilter("ignore", DeprecationWarning)
 def state():
   names = ("absl", "asyncio", "jax", "orbax", "tensorflow", "matplotlib")
-  return (os.environ | {}, type(asyncio.get_event_loop_policy()), flags.FLAGS.is_parsed(), sys.excepthook,
+  return (os.environ | {}, asyncio.SelectorEventLoop.call_soon_threadsafe, flags.FLAGS.is_parsed(), sys.excepthook,
           [logging.getLogger(name).level for name in names], sorted(map(str, logging.getLogger().handlers)))
 import flax, orbax.checkpoint  # Of whose own side effects this is no test.
 before = state()

@@ -17,24 +17,17 @@ def prepare() -> None:
   os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
   for name in ("absl", "asyncio"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
-  if hasattr(asyncio, "set_event_loop_policy"):  # Python 3.16 has no policies.
-    class Policy(asyncio.DefaultEventLoopPolicy):
-      def new_event_loop(self):
-        return _Loop()
-
-    asyncio.set_event_loop_policy(Policy())
+  asyncio.SelectorEventLoop.call_soon_threadsafe = unless_closed
   with contextlib.suppress(ImportError):  # Without the extra ``train`` nothing reads flags.
     from absl import flags
 
     flags.FLAGS.mark_as_parsed()
 
 
-class _Loop(asyncio.SelectorEventLoop):
-  """An event loop that ignores what Orbax's threads of storage report after the loop was closed."""
-
-  def call_soon_threadsafe(self, *arguments, **options):
-    try:
-      return super().call_soon_threadsafe(*arguments, **options)
-    except RuntimeError:
-      if not self.is_closed():
-        raise
+def unless_closed(loop: asyncio.BaseEventLoop, *arguments, **options):
+  """Is an event loop's ``call_soon_threadsafe``; ignores what Orbax's threads of storage report to a closed loop."""
+  try:
+    return asyncio.BaseEventLoop.call_soon_threadsafe(loop, *arguments, **options)
+  except RuntimeError:
+    if not loop.is_closed():
+      raise

@@ -92,7 +92,7 @@ def test_logs(folder, changes):
 def _loops_of_a_program():
   """Event loops that take late reports of storage: a damaged checkpoint is closed while threads still read it."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(type(asyncio.get_event_loop_policy()), "new_event_loop", lambda self: process._Loop())
+    patch.setattr(asyncio.SelectorEventLoop, "call_soon_threadsafe", process.unless_closed)
     yield
 
 
