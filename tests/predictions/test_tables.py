@@ -178,7 +178,8 @@ HEAD = "label,logit_0,logit_1\n"
   ("p.csv", HEAD + '0,1,2\n"1' + ",1,2\n" * 30_000, r"line 3: field larger than field limit \(131072\); is a"),
   ("p.csv", HEAD + '0,"1,5",2\n', "a number is missing, or has a comma in place of a point"),
   ("p.csv", HEAD + "0,1,2\n0,1,2\nnan,1,2\n", "the first is row 2, counted from 0: 'nan'"),
-  ("p.parquet", "PAR1PAR1", "cannot be read as Parquet"), ("a.npy,b.npy", None, "there is no file"),
+  ("p.parquet", "PAR1PAR1", "cannot be read as Parquet|pyarrow must be installed"),
+  ("a.npy,b.npy", None, "there is no file"),
   *((name, content, r"files of this ending are not read, but .npz, .* \.csv, \.tsv, \.jsonl") for name, content in (
     ("p.txt", "prob,label\n0.5,1\n"), ("p.json", "{}"), ("p", "prob,label\n0.5,1\n"), ("p.xlsx", "PK"))),
 ], ids=lambda value: str(value)[:20])
