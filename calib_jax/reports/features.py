@@ -59,7 +59,7 @@ def logit_map(axes: Axes, logits: np.ndarray, labels: np.ndarray, *, class_names
   if class_names:
     axes.legend(frameon=False, fontsize=7, markerscale=1.2, handletextpad=0.2, loc="upper left",
                 bbox_to_anchor=(1, 1))
-  axes.set(xticks=[], yticks=[])
+  axes.set(xticks=[], yticks=[], xlabel="t-SNE, without a unit")
   return axes
 
 
@@ -126,7 +126,7 @@ def keep_over_epochs(axes: Axes, curves: Mapping[str, np.ndarray]) -> Axes:
     epochs = np.arange(values.shape[1])
     axes.fill_between(epochs, values.min(0), values.max(0), color=colour, alpha=0.2, linewidth=0)
     axes.plot(epochs, values.mean(0), color=colour, label=plain(name))
-  axes.set(xlabel="epoch", ylabel="q", ylim=(0, 1.02))
+  axes.set(xlabel="epoch", ylabel="q, the probability that a weight is used", ylim=(0, 1.02))
   axes.legend(frameon=False, fontsize=7)
   return axes
 
