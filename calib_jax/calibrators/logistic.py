@@ -67,7 +67,8 @@ def _softened(odds: Array, happened: Array, counts: Array, may_fall: bool) -> Ar
     return (jnp.min(odds, axis=1, where=of, initial=jnp.inf), jnp.max(odds, axis=1, where=of, initial=-jnp.inf),
             jnp.sum(counts.astype(odds.dtype), axis=1, where=of))
 
-  (least, most, events), (least_other, most_other, others) = (bounds((happened == y) & counts.astype(bool)) for y in (1, 0))
+  least, most, events = bounds((happened == 1) & counts.astype(bool))
+  least_other, most_other, others = bounds((happened == 0) & counts.astype(bool))
   rises = (most_other <= least) & (least_other < most)  # Even if some are equal.
   falls = (most <= least_other) & (least < most_other)
   is_separable = (events == 0) | (others == 0) | rises | (may_fall & falls)

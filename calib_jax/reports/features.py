@@ -7,7 +7,7 @@ These are Figures 2 and 8 of Ni et al. (MaC-Cal). Each function draws on Matplot
 >>> axes = angle_matrix(left, np.eye(4))
 >>> axes = keep_over_epochs(right, {"MaC-Cal": np.linspace(0.5, 0.9, 41)[None]})
 >>> axes.get_ylabel()
-'q'
+'q, the probability that a weight is used'
 """
 
 from collections.abc import Mapping, Sequence

@@ -83,7 +83,7 @@ def test_fits_of_every_class(name, data):
     sample(data))
   params = made(name).fit(*arguments, where=where)
   assert params["converged"]
-  assert data != "accurate" or name == "platt" or params["a"].min() == 0 and params["b"].min() == 0  # On bounds.
+  assert data != "accurate" or name == "platt" or (params["a"].min() == 0 and params["b"].min() == 0)  # On bounds.
   every_log_p = special.log_softmax(_float64(logits), axis=1)
   for c in range(min(logits.shape[1], 10)):
     rows = np.isfinite(every_log_p[:, c]) & (np.isfinite(every_log_p).sum(1) > 1)
@@ -107,8 +107,9 @@ SEPARATED = {"above": [0, 0, 0, 1, 1, 1], "below": [1, 1, 1, 0, 0, 0], "above, b
              "mixed": [0, 0, 1, 0, 1, 1], "equal": [0, 1, 0, 0, 1, 0]}
 
 
-@pytest.mark.parametrize("case", SEPARATED)
-@pytest.mark.parametrize("name", ["platt", "quadratic_scaling", "beta_calibration"])
+@pytest.mark.parametrize(("name", "case"), [
+  pytest.param(name, case, marks=pytest.mark.xdist_group(f"fit {name}"))
+  for name in ("platt", "quadratic_scaling", "beta_calibration") for case in SEPARATED])
 def test_events_that_the_log_odds_tell_from_the_others_have_platts_targets(name, case):
   """Without them the optimum is at infinity, where no prediction is ever wrong."""
   labels, odds = np.array(SEPARATED[case]), np.array([-2.0, -1.0, -0.5, 0.5, 1.0, 3.0])
@@ -122,13 +123,21 @@ def test_events_that_the_log_odds_tell_from_the_others_have_platts_targets(name,
   if case not in ("mixed", "equal") and (name, case[:5]) != ("beta_calibration", "below"):  # Which cannot fall.
     targets = np.where(labels, (events + 1) / (events + 2), 1 / (others + 2))
   features, names, bounds = {
-    "platt": (odds[:, None], ("scale", "bias"), None), "quadratic_scaling": (np.stack([odds, odds**2], 1), "abc", None),
-    "beta_calibration": (-np.logaddexp(0, np.stack([-odds, odds], 1)) * [1, -1], "abc", [(0, None)] * 2 + [(None, None)])
-  }[name]
+    "platt": (odds[:, None], ("scale", "bias"), None),
+    "quadratic_scaling": (np.stack([odds, odds**2], 1), "abc", None),
+    "beta_calibration": (-np.logaddexp(0, np.stack([-odds, odds], 1)) * [1, -1], "abc",
+                         [(0, None), (0, None), (None, None)])}[name]
   ours, best = _binary(features, targets, np.array([float(fitted[x][1]) for x in names]), bounds)
   assert fitted["converged"] and ours - best <= 1e-6, (ours, best)
-  top = made(name, top_label=True).fit(logits[:6], (logits[:6, 1] > 0).astype(int))  # Every confidence is right.
-  np.testing.assert_allclose(np.exp(made(name, top_label=True).apply(top, logits[:6])).max(1), 7 / 8, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(f"fit {name}"))
+                                  for name in ("platt", "quadratic_scaling", "beta_calibration")])
+def test_confidences_that_are_always_right_become_the_share_of_laplace(name):
+  logits = np.array([[0, -2], [0, -1], [0, -0.5], [0, 0.5], [0, 1], [0, 3]], np.float32)
+  calibrator = made(name, top_label=True)
+  probs = np.exp(calibrator.apply(calibrator.fit(logits, logits.argmax(1)), logits))
+  np.testing.assert_allclose(probs.max(1), 7 / 8, atol=1e-3)
 
 
 @pytest.mark.parametrize(("name", "extreme"), [

@@ -97,6 +97,7 @@ def test_mixup_with_the_larger_share_keeps_the_label():
     assert (soft[np.arange(6), LABELS] >= 0.5).all()
 
 
+@pytest.mark.slow
 def test_mixup_inference_can_keep_its_shares_apart():
   ratios = []
   for images, *_ in _drawn("mixup_inference", 30, alpha=0.5, min_difference=0.5):
@@ -109,6 +110,7 @@ def test_mixup_inference_can_keep_its_shares_apart():
     _drawn("mixup_inference", 1, min_difference=0.2)
 
 
+@pytest.mark.slow
 def test_mixup_inference_recovers_what_a_linear_model_says_of_each_image():
   weights = jnp.asarray(np.random.default_rng(1).normal(size=(IMAGES[0].size, 3)), jnp.float32)
   own = IMAGES.reshape(6, -1).astype(np.float32) @ np.asarray(weights)

@@ -110,6 +110,7 @@ def test_augmix_gives_clean_images_two_mixes_and_the_divergence_of_three_predict
   assert (np.asarray(cropped[::3]) != images).any()  # The clean images are cropped, as the mixes are.
 
 
+@pytest.mark.slow
 def test_shares_sum_to_1_and_have_their_distributions(monkeypatch):
   def constant(level):
     return lambda image, *_, **__: jnp.full_like(image, level)

@@ -47,6 +47,7 @@ def _nll(log_probs, labels):
   return -np.mean(log_probs[np.arange(len(labels)), labels])
 
 
+@pytest.mark.slow
 def test_predictions_are_of_as_many_samples_in_files_and_afterwards(finished):
   loaded = Run.load(finished)
   test = loaded.splits(1).test
@@ -58,6 +59,7 @@ def test_predictions_are_of_as_many_samples_in_files_and_afterwards(finished):
   assert np.abs(np.exp(saved) - np.exp(plain) / np.exp(plain).sum(1, keepdims=True)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_the_mean_of_the_probabilities_of_its_seeds(finished):
   with pytest.raises(UserError, match="evaluation.ensemble needs the models of several seeds, and one validation"):
     _config("evaluation.ensemble=True")
@@ -75,6 +77,7 @@ def test_an_ensemble_is_the_mean_of_the_probabilities_of_its_seeds(finished):
                              _nll(np.log(members.mean(0)), splits.test.labels), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(finished):
   rows = json.loads((finished / "results.json").read_text())["results"]
   assert list(rows) == ["test", "fog_2"]
@@ -95,6 +98,7 @@ def test_tables_have_the_rows_of_the_laplace_approximation_of_training_features(
   np.testing.assert_allclose(rows["test"][f"{NAME}, Laplace"]["none"]["nll"]["value"], np.mean(nll), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_another_approximation_needs_no_training_and_other_samples_need_other_predictions(finished, tmp_path, capsys):
   shutil.copytree(finished, tmp_path / "run")
   before = (tmp_path / "run/predictions/laplace_full/test_seed0.npz").read_bytes()
@@ -140,6 +144,7 @@ def test_what_predictions_another_config_cannot_use(tmp_path):
   assert phrase.startswith("the files named noise in evaluation.ood were predicted by an earlier command, maybe from")
 
 
+@pytest.mark.slow
 def test_what_no_approximation_is_for_is_refused(finished, tmp_path, monkeypatch):
   with pytest.raises(UserError, match="evaluation.laplace must be one of '' for none, auto, full, kronecker: got"):
     _config("evaluation.laplace=diag")

@@ -182,6 +182,7 @@ def test_the_refined_nll_is_that_after_each_seeds_own_temperature():
   np.testing.assert_allclose(best_model.refined_nll(logits, labels), nll.mean(-1).min(0), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_refined_selection_is_by_the_refined_nll(monkeypatch, tmp_path):
   refined = iter((3.0, 1.0, 2.0))
   monkeypatch.setattr(best_model, "refined_nll", lambda logits, labels: jnp.array([next(refined)]))

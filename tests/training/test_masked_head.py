@@ -127,6 +127,7 @@ def test_q_stays_in_the_unit_interval(right, variant, end):
   assert float(state.keep) == end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measured", ["steps", "train"])
 def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
   """q in the log of a run is what the run's own steps or predictions give."""

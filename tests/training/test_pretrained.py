@@ -48,6 +48,7 @@ def rgb_splits(seed=0):
                             for name in ("train", "validation", "test")})
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_weights_with_a_new_head_for_each_seed(tmp_path):
   params, _ = write_weights("vit_small", tmp_path / "w.safetensors")
   config = _config(tmp_path / "w.safetensors")

@@ -15,6 +15,7 @@ from calib_jax.training.engine import gradients, steps
 from tests.training.small import assert_same, draw_fast, one_step, short, tiny_splits, train
 
 
+@pytest.mark.slow
 def test_one_and_eight_devices_train_alike_with_an_uneven_last_batch(monkeypatch):
   """The last batch of 16 holds 12, so that 8 devices of 2 get 2, 2, 2, 2, 2, 2, 0, 0."""
   draw_fast(monkeypatch)

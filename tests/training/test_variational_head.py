@@ -53,6 +53,7 @@ def test_the_kl_term_is_its_closed_form():
   np.testing.assert_allclose(ratio.mean(0), kl, atol=5 * ratio.std() / np.sqrt(100_000))
 
 
+@pytest.mark.slow
 def test_predictions_are_log_probabilities_that_depend_on_the_seed_alone_and_converge_in_samples():
   spread = {}
   others = [_model(seed)[1] for seed in range(4)]
