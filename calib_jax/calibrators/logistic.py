@@ -21,7 +21,8 @@ def platt(*, top_label: bool = False) -> Calibrator:
 
   a and b minimise the mean NLL of 1[y = c], a convex problem, by Newton steps. Where s_c alone tells the examples of c
   from the others, or one of the two is absent, the optimum is at infinity, and would promise that no prediction is ever
-  wrong: the n examples of c then count as (n + 1)/(n + 2), and m others as 1/(m + 2). It may change accuracy.
+  wrong: the n examples of c then count as (n + 1)/(n + 2), and m others as 1/(m + 2), where a weight counts as so many
+  examples. It may change accuracy.
 
   Args:
     top_label: whether one function maps the confidence alone, as in ``isotonic``.
