@@ -36,7 +36,7 @@ def study(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, cali
       yield from ({"size": size, **row} for row in measures.measured(
         part, method, peers=size == "all", timed=size == "all" and not split))
 
-  names = methods.names(calibrators)
+  names = dict.fromkeys([*methods.names(calibrators), "temperature_scaling"])  # The page compares others with it.
   return studies.Study("calarena_local", ("dataset", "model", "split", "method"), [
     (dataset, model, split, name) for dataset, model in made if not chosen or dataset in chosen
     for split in range(splits) for name in names], measured, page.page, out, page.figure)

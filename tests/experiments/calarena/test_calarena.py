@@ -78,7 +78,7 @@ def test_the_command_continues_and_its_page_is_of_its_rows(tmp_path, monkeypatch
   monkeypatch.setattr(data_sets, "SOURCES", FEW)
   for module in (methods, command):
     monkeypatch.setattr(module, "versions", lambda: {})
-  arguments = ["--splits=2", f"--out={tmp_path}", "--calibrators", "identity", "temperature_scaling"]
+  arguments = ["--splits=2", f"--out={tmp_path}", "--calibrators", "identity"]
   command.main(arguments)
   path = tmp_path / "calarena_local.csv"
   text, first = path.read_text(), rows.frame(path)
