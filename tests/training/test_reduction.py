@@ -56,6 +56,7 @@ def test_three_steps_of_the_sum_recipe_equal_numpy(num_devices, accumulation, sc
   np.testing.assert_allclose(state.params["head"]["bias"][0], bias, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_sum_of_a_batch_loss_is_its_number_of_examples_times_it():
   """Its one step is that of the mean with 16 times the rate, on the parts of two devices and two accumulation steps."""
   options = ("loss.primary.name=soft_binned_ece", "loss.secondary.name=", "optimizer.momentum=0.0",
