@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import special
 
 from calib_jax.evaluation.columns import COLUMNS
-from experiments.common import markdown
+from experiments.common import markdown, scales
 from experiments.common.rows import Row, Rows
 
 LEVEL = 0.95
@@ -255,7 +255,8 @@ def markdown_tables(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | Non
   tables = []
   for task, lines in _by_task(rows, columns, cost).items():
     cells = [[*names, *(f"**{text}**" if is_best else text for text, is_best in texts)] for names, texts in lines]
-    tables.append((f"## {task}\n\n" if task else "") + markdown.table(headings(rows, columns, cost), cells) + "\n")
+    heading = f"## {scales.described(task) or task}\n\n" if task else ""
+    tables.append(heading + markdown.table(headings(rows, columns, cost), cells) + "\n")
   return "\n".join(tables)
 
 
