@@ -34,7 +34,7 @@ NETCAL = "cuts probabilities off at 2e-16; ours, as the inputs, at 1e-38"
 DIFFERS = {
   ("temperature_scaling", "torch"): "stops after 50 small steps",
   ("vector_scaling", "torch"): "stops after 50 small steps",
-  ("platt", "scikit-learn"): "smooths the labels as Platt 1999; of K > 2 classes it takes logits, ours log-odds",
+  ("platt", "scikit-learn"): "always smooths the labels as Platt 1999; of K > 2 classes it takes logits, ours log-odds",
   ("ensemble_temperature_scaling", "probmetrics"): "its temperature is from 0.05 to 5",
   ("beta_calibration", "probmetrics"): "betacal's, which cuts probabilities off at 1.2e-7; ours at 1e-38",
   ("temperature_scaling", "netcal"): NETCAL, ("platt", "netcal"): NETCAL, ("beta_calibration", "netcal"): NETCAL,
