@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from calib_jax import metrics
 from tests.intervals.test_calibration_tests import one_bin
@@ -31,6 +32,7 @@ def test_the_paired_difference_is_that_of_the_same_resamples():
   np.testing.assert_allclose(swapped, [-difference, -high, -low], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_of_the_difference_of_two_errors_hold_the_true_difference():
   # A calibrated model against one that is 1.6 times overconfident. Quantiles of the difference hold the truth in 33 of
   # these samples, of the debiased error, whose interval is that of the error with its bias.

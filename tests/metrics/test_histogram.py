@@ -58,7 +58,7 @@ def _check(actual, expected):
     np.testing.assert_allclose(actual[name], value, atol=TOLERANCE.get(name, 2e-6), err_msg=name)
 
 
-@pytest.mark.parametrize("n", [1, SIZE])
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), SIZE])
 def test_any_split_in_any_order_is_one_pass(n):
   probs, labels, where = _padded(*_binary(n))
   state, part = of(probs, labels, where), np.random.default_rng(1).integers(0, 4, SIZE)

@@ -34,6 +34,7 @@ def both():
   return {dtype: _trained(f"model.dtype={dtype}") for dtype in ("float32", "bfloat16")}
 
 
+@pytest.mark.slow
 def test_losses_metrics_parameters_and_batch_statistics_are_float32(both):
   _, state, predicted, dtypes = both["bfloat16"]
   assert dtypes == {"float32"} and predicted["logits"].dtype == np.float32
@@ -42,6 +43,7 @@ def test_losses_metrics_parameters_and_batch_statistics_are_float32(both):
     assert leaves and all(x.dtype == jnp.float32 for x in leaves)
 
 
+@pytest.mark.slow
 def test_curves_are_close(both):
   full, half = (both[dtype][0] for dtype in ("float32", "bfloat16"))
   # Each product is rounded to eps = 2^-8 of its size, and the two layers and the steps add up to a few such errors of

@@ -49,7 +49,7 @@ def _steps_of_the_second_stage(config, number):
       path: np.asarray(factor) > 0 for path, factor in draw.factors.items()}
 
 
-@pytest.mark.parametrize("options", [("training.accumulation_steps=2", *DECAYING),
+@pytest.mark.parametrize("options", [pytest.param(("training.accumulation_steps=2", *DECAYING), marks=pytest.mark.slow),
                                      ("head.bottleneck=false", "stage2.optimizer.name=adamw", *DECAYING)],
                          ids=("accumulated", "linear, adamw"))
 def test_a_masked_weight_is_not_updated(options):

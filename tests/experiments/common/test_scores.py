@@ -68,6 +68,7 @@ def test_rows_say_how_well_confidence_tells_test_images_from_others():
   assert not set(row) & {"ece_ood", *scores.SHIFTED}
 
 
+@pytest.mark.slow
 def test_a_calibrator_may_see_a_part_of_the_examples():
   part, test = [_predictions(0)], [_predictions(1)]
   few = scores.calibrated(part, test, {"few": {**TS, "num_examples": 50}})[-1][2]
