@@ -33,9 +33,9 @@ def _unequal_classes():
 
 
 @pytest.mark.parametrize(("base", "normalization", "class_loss"), [
-  ("temperature_scaling", "minmax", "mean"), ("temperature_scaling", "standard", "mean"),
-  ("temperature_scaling", "standard", "sum"),
-  pytest.param("class_temperature_scaling", "standard", "sum", marks=pytest.mark.slow)])
+  ("temperature_scaling", "minmax", "mean"), ("temperature_scaling", "standard", "sum"),
+  *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+    ("temperature_scaling", "standard", "mean"), ("class_temperature_scaling", "standard", "sum")))])
 def test_classwise_losses_are_weighted_by_what_they_are_at_the_end(base, normalization, class_loss):
   calibrator = made("classwise_loss_scaling", base=base, normalization=normalization, class_loss=class_loss)
   logits, labels, where = _unequal_classes()

@@ -21,7 +21,7 @@ def logarithms(probs):
   return np.log(np.maximum(probs, TINY)).astype(np.float32)
 
 
-@pytest.mark.parametrize("base", ["temperature_scaling", "vector_scaling"])
+@pytest.mark.parametrize("base", [pytest.param("temperature_scaling", marks=pytest.mark.slow), "vector_scaling"])
 def test_zeros_count_as_half_of_the_smallest_probability(base):
   probs, labels = votes(300)
   floored = np.maximum(probs, 0.02)

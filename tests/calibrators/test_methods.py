@@ -178,7 +178,7 @@ def test_the_temperature_of_logits_in_chunks_is_the_root_of_the_slope(monkeypatc
     np.testing.assert_allclose(actual["temperature"], expected, rtol=5e-6)
 
 
-@pytest.mark.parametrize("name", ["matrix_scaling", "dirichlet"])
+@pytest.mark.parametrize("name", [pytest.param("matrix_scaling", marks=pytest.mark.slow), "dirichlet"])
 def test_a_feature_that_is_0_in_every_row_has_no_weight_in_the_fit(name):
   """Binary scores ``[0, s]`` have one; log-probabilities have one where a class is certain."""
   second = np.array([2.0, -1, 3, -2, 1, -3, 0.5, -0.5], np.float32)

@@ -66,7 +66,7 @@ class Reference:
     return actual.x, value
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_fit_is_the_penalised_logistic_regression_on_the_splines(weighted):
   logits, labels = synthetic(*SHAPE)
   weights = np.random.default_rng(0).integers(0, 4, SHAPE[0]).astype(np.float32) if weighted else np.ones(SHAPE[0])

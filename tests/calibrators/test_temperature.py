@@ -58,7 +58,7 @@ OBJECTIVES = {
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case not in ("bin", "hard")))
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case != "bin"))
                                   for case in OBJECTIVES])
 def test_calibration_objectives_are_no_worse_than_a_dense_grid(case):
   objective, options, function = OBJECTIVES[case]

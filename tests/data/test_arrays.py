@@ -96,7 +96,8 @@ def test_the_mlp_averages_the_embeddings_of_tokens():
     model.init(jax.random.key(0), jnp.zeros((1, 8)))
 
 
-@pytest.mark.parametrize(("x", "overrides"), [(TABLE, ()), (TOKENS, ("model.num_tokens=30",))])
+@pytest.mark.parametrize(("x", "overrides"), [(TABLE, ()), pytest.param(
+  TOKENS, ("model.num_tokens=30",), marks=pytest.mark.slow)])
 def test_a_run_learns_is_loaded_and_predicts_the_same_bits(x, overrides, tmp_path):
   path = _file(tmp_path, x=x, labels=LABELS)
   run.execute(_config(path, *overrides), tmp_path / "run")

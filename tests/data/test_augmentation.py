@@ -64,7 +64,7 @@ def _drawn(name, number, of=lambda batch: batch[:3], **options):
   return zip(*map(np.asarray, jax.tree.leaves(batches)), strict=True)
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1.0])
+@pytest.mark.parametrize("alpha", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
   shares, partners = [], set()
   for images, soft, mask in _drawn("mixup", 60, alpha=alpha):
@@ -149,6 +149,7 @@ def test_cutmix_replaces_a_rectangle_and_mixes_labels_by_its_pixels():
   assert len(places) > 8 and min(shares) < 0.7 and max(shares) > 0.7  # At most 4 x 2 of 5 x 4 pixels.
 
 
+@pytest.mark.slow
 def test_cutmix_leaves_lambda_of_the_pixels_on_average():
   """Away from the border the kept share is λ, up to whole pixels, whose distribution with alpha 1 is uniform."""
   images = np.zeros((2, 64, 64, 1), np.uint8)

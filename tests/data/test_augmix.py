@@ -54,6 +54,7 @@ def test_randaugment_draws_every_operation_equally_often_and_both_directions():
   assert np.abs(each.sum(1) - 50).max() < 4 * np.sqrt(50) and each.min() > 8
 
 
+@pytest.mark.slow
 def test_randaugment_applies_several_operations_after_a_crop(monkeypatch):
   """With an operation that adds 1, so that images say how many there were."""
   monkeypatch.setattr(per_image, "operate", lambda image, *_: image + jnp.uint8(1))
@@ -69,7 +70,7 @@ def test_randaugment_applies_several_operations_after_a_crop(monkeypatch):
                                 data.crop_flip(jnp.asarray(images), crop_keys, padding=2) + jnp.uint8(1))
 
 
-@pytest.mark.parametrize(("name", "channels"), [("randaugment", 3), ("augmix", 1)])
+@pytest.mark.parametrize(("name", "channels"), [pytest.param("randaugment", 3, marks=pytest.mark.slow), ("augmix", 1)])
 def test_an_image_depends_on_its_place_and_the_key_alone(name, channels):
   run = jax.jit(lambda images, key: _augmented(name, images, key).images)
   images = np.repeat(PICTURES[channels][:1], 6, 0)
@@ -124,6 +125,7 @@ def test_shares_sum_to_1_and_have_their_distributions(monkeypatch):
   np.testing.assert_allclose(share.var(), 0.25 / 1.4, atol=0.02)  # Beta(a, a) has the variance 1 / (4 (2 a + 1)).
 
 
+@pytest.mark.slow
 def test_weights_of_chains_are_dirichlet(monkeypatch):
   """Each chain becomes 0 or 250 at random: the variance of the mixed chains follows from that of the weights."""
   def of_index(image, index, *_, **__):
@@ -136,6 +138,7 @@ def test_weights_of_chains_are_dirichlet(monkeypatch):
   np.testing.assert_allclose((mixed**2).mean(), (variance + mean**2) / 3, atol=0.015)
 
 
+@pytest.mark.slow
 def test_chains_have_one_to_three_operations_of_nine(monkeypatch):
   def counting(image, index, *_, **__):
     return image + jnp.where(index > 0, 1, 0).astype(jnp.uint8)
@@ -152,6 +155,7 @@ def test_chains_have_one_to_three_operations_of_nine(monkeypatch):
   assert indices.min() == 1 and indices.max() == 9
 
 
+@pytest.mark.slow
 def test_levels_are_uniform_up_to_the_severity(monkeypatch):
   def degrees(image, index, amount, **_):
     turned = index == operations.OPERATIONS.index("rotate")

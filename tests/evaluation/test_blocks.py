@@ -89,7 +89,8 @@ def test_blocks_hold_groups_whole_and_differ_by_one_of_them():
   assert len(set(zip(few, groups // 100, strict=True))) == 10
 
 
-@pytest.mark.parametrize(("num_seeds", "groups"), [(1, None), (2, np.arange(N) // 2)])
+@pytest.mark.parametrize(("num_seeds", "groups"), [
+  pytest.param(1, None, marks=pytest.mark.slow), (2, np.arange(N) // 2)])
 def test_more_examples_than_are_drawn_one_by_one_are_measured_in_blocks(num_seeds, groups, monkeypatch):
   rows = {row: dataclasses.replace(values, groups=groups, **{
     name: np.repeat(getattr(values, name), num_seeds, axis=1)

@@ -56,7 +56,13 @@ def _committed(stem, suffix=".md"):
   return (RESULTS / f"{stem}{suffix}").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("stem", sorted(path.stem for path in RESULTS.glob("*.tex")))
+# Of the three leaderboards, which take longest, the fast tests make one.
+LATER = ("leaderboard_fashion_mnist_mlp", "leaderboard_cifar10_jpeg_resnet8")
+
+
+@pytest.mark.parametrize("stem", [
+  pytest.param(stem, marks=[pytest.mark.slow] * (stem in LATER))
+  for stem in sorted(path.stem for path in RESULTS.glob("*.tex"))])
 def test_a_page_and_its_latex_are_made_from_the_rows(stem):
   experiment = _experiment(stem)
   table = rows.texts(RESULTS / f"{stem}.csv")
@@ -97,7 +103,9 @@ def test_published_numbers_stand_beside_ours_in_the_page_of_experiments():
   assert f"| {published} | {ours}; [bounds, errors, figures](results/focal_temperature_theory.md)" in README
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("classifier_level_*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [
+  pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * ("fashion" in path.stem))
+  for path in sorted(RESULTS.glob("classifier_level_*.md"))])
 def test_a_page_of_new_heads_is_made_from_its_rows(path):
   command = re.search(r"Made by `(.*)`\.", _committed(path.stem))[1]
   network = scales.described(path.stem.removeprefix("classifier_level_"))

@@ -11,6 +11,7 @@ import tempfile
 from hypothesis import strategies as st
 import numpy as np
 from PIL import Image
+import pytest
 
 from calib_jax import calibrators, data
 from calib_jax.data import archives
@@ -58,6 +59,7 @@ def stream(first, place=0, offset=None):
   *(files.npz(**arrays) for arrays in WRONG), *map(stream, PICTURES), files.npz(("images", 255 - IMAGES), **SOUND),
   files.npz(images=np.asfortranarray(IMAGES), labels=LABELS.astype(">i8")),
   *(stream(RECORDS[0], *case) for case in ((0, -1), (12, 10**12), (3, 2**62), (3, 0)))])
+@pytest.mark.slow
 def test_images(folder, content):
   (folder / "x.npz").write_bytes(content)
   answer = read(lambda: data.load("npz", seed=0, path=str(folder / "x.npz"), validation_fraction=0.2))

@@ -35,6 +35,7 @@ LISTED = manifest.Manifest("{}\n", {"config.json": "ab" * 32, "results.md": "cd"
 ENTRIES = [{"seed": 0, "step": step, "train/loss": 1.0 / step, "validation/nll": 2.0 / step} for step in range(1, 9)]
 
 
+@pytest.mark.slow
 @attacked(files.json_texts(SHAPE), [json.dumps(x).encode() for x in WRONG_SHAPES])
 def test_shapes_beside_checkpoints(folder, content):
   (folder / "seed0.json").write_bytes(content)

@@ -135,6 +135,7 @@ def test_intervals_cover_the_true_value(name, model, repeats):
   assert 0.93 - margin <= float(row["covered"]) <= 0.975 + margin, row
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_debiased_error_holds_the_truth_of_tied_confidences():
   # Six confidences in fifteen bins: intervals of the clipped square itself held the truth in 60% and 10%.
   debiased, bias = functools.partial(EQUAL_MASS, debias=True), metrics.bias_model(metrics.calibration_error, **DEBIASED)

@@ -91,7 +91,8 @@ def test_no_examples_have_no_error_and_metrics_may_return_arrays():
   assert all(x.shape == (2,) and np.isfinite(x).all() for x in corrected)
 
 
-@pytest.mark.parametrize(("dependent", "test"), [("seeds", "assess"), ("groups", "calibration_test")])
+@pytest.mark.parametrize(("dependent", "test"), [
+  pytest.param("seeds", "assess", marks=pytest.mark.slow), ("groups", "calibration_test")])
 def test_a_calibrated_model_of_dependent_entries_is_rejected_as_often_as_said(dependent, test):
   # Five equal entries of each of 150 examples: five seeds, or five rows of a group. If they were redrawn independently,
   # p would be below 5% in 20% of samples of seeds, and in 90% of those of groups.
@@ -132,7 +133,7 @@ def test_a_few_unequal_groups_reject_a_calibrated_model_as_often_as_said():
   assert jnp.sum(p_values <= 0.05) <= 75  # At 5%, more have a chance of 3e-4.
 
 
-@pytest.mark.parametrize("groups", [None, np.arange(200) // 2])
+@pytest.mark.parametrize("groups", [pytest.param(None, marks=pytest.mark.slow), np.arange(200) // 2])
 def test_assess_agrees_with_the_functions_that_it_joins(groups):
   confidence, correct = _calibrated(200)
   correct = correct & (np.arange(200) % 4 > 0)  # Overconfident.

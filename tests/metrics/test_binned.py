@@ -53,7 +53,8 @@ def test_a_hundred_thousand_and_four_million_examples_keep_their_digits():
 
 @pytest.mark.parametrize("metric", [
   metrics.calibration_error, functools.partial(metrics.calibration_error, form="label"),
-  lambda c, a, **o: metrics.classwise_calibration_error(jnp.stack([c, 1 - c], axis=1), 1 - a, **o),
+  pytest.param(lambda c, a, **o: metrics.classwise_calibration_error(jnp.stack([c, 1 - c], axis=1), 1 - a, **o),
+               marks=pytest.mark.slow),
 ])
 def test_high_norms_are_nearly_the_largest_gap_and_the_gradient_of_no_error_is_0(metric):
   """The power of a gap of 0.01 underflows from a norm of 19 on."""

@@ -85,7 +85,9 @@ def _reference(probs, labels, recalibration, folds):
     yield name, (before, before - after, after, before - best)
 
 
-@pytest.mark.parametrize("recalibration", list(decomposition.LEAST))
+@pytest.mark.parametrize("recalibration", [
+  pytest.param(name, marks=[pytest.mark.slow] * (name == "structured_vector_scaling"))
+  for name in decomposition.LEAST])
 def test_estimates_follow_the_definition(recalibration):
   probs, labels = _data()
   removed = decomposition.of_examples(probs, labels, np.ones(N, np.float32), recalibration=recalibration, folds=3)

@@ -90,7 +90,8 @@ def test_a_million_examples_in_constant_memory():
   _check(compute(state), _expected(probs, labels))
 
 
-@pytest.mark.parametrize("digits", [2, 14])  # Two of each confidence's digits, and ties: cells that hold many.
+# Two of each confidence's digits, and ties: cells that hold many.
+@pytest.mark.parametrize("digits", [2, pytest.param(14, marks=pytest.mark.slow)])
 def test_the_documented_bounds_hold_in_any_order(digits):
   for seed in range(2):
     p = np.round(np.sort(_binary(2000, seed)[0].max(1)), digits).astype(np.float32)

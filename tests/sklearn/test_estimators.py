@@ -89,8 +89,9 @@ def test_options_are_parameters_that_clones_keep_and_grids_can_set():
     CalibratedClassifier(GaussianNB(), "histogram_binning", num_bin=2).fit(X, Y)
 
 
-@pytest.mark.parametrize("estimator", [LogisticRegression(), GaussianNB(), SVC(decision_function_shape="ovo"),
-                                       RandomForestClassifier(5, random_state=0)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("estimator", [
+  LogisticRegression(), GaussianNB(), SVC(decision_function_shape="ovo"),
+  pytest.param(RandomForestClassifier(5, random_state=0), marks=pytest.mark.slow)], ids=lambda x: type(x).__name__)
 def test_two_classes_of_any_classifier(estimator):
   probs = CalibratedClassifier(estimator, "platt", cv=3).fit(X, NAMES[BINARY]).predict_proba(X)
   assert probs.shape == (240, 2) and np.all(np.isfinite(probs))

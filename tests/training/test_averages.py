@@ -38,7 +38,7 @@ def test_the_average_has_the_weights_of_its_definition(decay):
   (("training.average=ema", "training.average_decay=0.6"), range(1, 10)),
   # Half of four epochs of three steps: the end of the second one is not among them.
   (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4", "training.select=best"), (9, 12)),
-  (("training.average=swa", "training.average_fraction=0.0"), (9,))])
+  pytest.param(("training.average=swa", "training.average_fraction=0.0"), (9,), marks=pytest.mark.slow)])
 def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeypatch):
   config, seen, original = short(*options), {}, averages.update
 
@@ -127,7 +127,7 @@ def test_a_stopped_run_with_an_average_goes_on_to_the_bit(tmp_path):
   assert np.abs(kept["params"]["head"]["kernel"] - last["params"]["head"]["kernel"]).max() > 1e-4
 
 
-@pytest.mark.parametrize(("num_devices", "accumulation"), [(4, 1), (2, 2)])
+@pytest.mark.parametrize(("num_devices", "accumulation"), [pytest.param(4, 1, marks=pytest.mark.slow), (2, 2)])
 def test_a_sharpness_aware_step_takes_the_gradient_of_the_worst_neighbour(num_devices, accumulation):
   mask, radius = np.array([1, 1, 1, 0, 1, 0, 0, 1], bool), 0.4
   before, (state, _), images, labels = _one_step(

@@ -60,6 +60,7 @@ def test_a_call_ends_where_something_is_due(calls, tmp_path):
   assert calls == [(0, 1), (1, 1), (2, 1), (3, 2), (5, 1), (6, 1), (7, 2), (9, 1), (10, 2)]
 
 
+@pytest.mark.slow
 def test_examples_that_are_too_large_for_the_device_give_the_same_batches(calls, monkeypatch):
   resident, _ = train(short(*LONG, *PLAIN), seeds=(3, 4), predicted=())
   monkeypatch.setattr(feeding.Feed.__init__, "__kwdefaults__", {"share": 0.0})

@@ -63,6 +63,7 @@ def test_a_sample_drops_the_same_features_of_all_images():
   assert len(np.unique(kept, axis=0)) > 2**used.sum() / 4 and abs(kept[:, used].mean() - (1 - RATE)) < 0.08
 
 
+@pytest.mark.slow
 def test_a_sample_of_stochastic_depth_takes_whole_blocks_and_keeps_the_batch_statistics():
   model, variables = _model("resnet8", last_survival=0.5)
   variables["batch_stats"] = jax.tree.map(lambda x: x - 0.3, variables["batch_stats"])
@@ -84,6 +85,7 @@ def test_a_sample_of_stochastic_depth_takes_whole_blocks_and_keeps_the_batch_sta
   np.testing.assert_allclose(np.bincount(distance.argmin(1), minlength=8) / len(result), odds, atol=0.12)
 
 
+@pytest.mark.slow
 def test_a_sample_of_v_tst_has_one_code_and_their_mean_is_that_of_many_codes():
   head = {"name": "variational", "width": 4, "num_samples": 1000}
   model, variables = _model(head=head)

@@ -220,8 +220,9 @@ def test_a_run_stops_when_nothing_improves_and_resuming_it_does_not_go_on(tmp_pa
 @pytest.mark.parametrize(("name", "options", "first"), [
   ("adaptive_focal", ("num_bins=3", "rate=2.0"), lambda logits, labels: losses.update_adaptive_focal(
     losses.init_adaptive_focal(3, 1.0), jax.nn.softmax(logits).max(-1), logits.argmax(-1) == labels, rate=2.0)),
-  ("class_adaptive_label_smoothing", ("margin=0.5", "every=1"), lambda logits, labels: losses.update_class_adaptive(
-    losses.init_class_adaptive(logits.shape[1]), 1, logits, margin=0.5, every=1))])
+  pytest.param("class_adaptive_label_smoothing", ("margin=0.5", "every=1"), lambda logits, labels:
+               losses.update_class_adaptive(losses.init_class_adaptive(logits.shape[1]), 1, logits, margin=0.5,
+                                            every=1), marks=pytest.mark.slow)])
 def test_a_state_follows_the_validation_split_epoch_by_epoch(name, options, first):
   config = short(f"loss.primary.name={name}", *(f"loss.primary.{option}" for option in options), "loss.secondary.name=",
                  "training.num_epochs=2", "training.num_steps=3")  # The three steps of one epoch.

@@ -27,7 +27,7 @@ def _moments(state):
 
 
 @pytest.mark.parametrize(("optimizer", "exponent", "freezes_stats", "accumulation"), [
-  ("sgd", 2.0, False, 2), ("adamw", 1.0, True, 1)])
+  pytest.param("sgd", 2.0, False, 2, marks=pytest.mark.slow), ("adamw", 1.0, True, 1)])
 def test_groups_freeze_from_the_head_down(optimizer, exponent, freezes_stats, accumulation):
   config = digits(*SMALL, f"optimizer.name={optimizer}", f"schedule.peeling_exponent={exponent}",
                    f"training.accumulation_steps={accumulation}",

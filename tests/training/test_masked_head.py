@@ -190,6 +190,7 @@ def test_options_that_cannot_work_are_refused(options, reason):
 
 # ---- what predictions use
 
+@pytest.mark.slow
 def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
   q_of_epochs = []
   config = digits(*MASKED, "schedule.stage2_epochs=4", "head.first_bound=0.4", "head.last_bound=0.4")
@@ -213,6 +214,7 @@ def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
   np.testing.assert_allclose(predictions["test"]["logits"], logits, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_stored_weights_that_an_epoch_masks_are_zero_and_stay_zero():
   config = digits(*MASKED, "head.predict=stored", "head.per_epoch=true", "stage2.optimizer.l2=0.1")
   for before, after, *_, used in _steps_of_the_second_stage(config, 3):

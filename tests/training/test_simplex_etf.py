@@ -41,7 +41,7 @@ def test_too_few_features_are_refused():
     jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
 
 
-@pytest.mark.parametrize("backbone", ["mlp", "simple_cnn"])
+@pytest.mark.parametrize("backbone", ["mlp", pytest.param("simple_cnn", marks=pytest.mark.slow)])
 def test_logits_are_linear_ones_and_cosines_with_the_frame(backbone):
   options = {"hidden": (5,)} if backbone == "mlp" else {"channels": (5,)}
   model = models.get(backbone, num_classes=3, head={"name": "simplex_etf", "share": 0.3}, **options)
@@ -75,7 +75,7 @@ def test_logits_are_linear_ones_and_cosines_with_the_frame(backbone):
   assert np.abs(fixed).max() <= 1 + 1e-6
 
 
-@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("soft", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_loss_balances_classes_over_all_devices(soft):
   """Eight examples on two devices; one of the four classes is absent, and two examples do not count."""
   head = models.get_head("simplex_etf", num_classes=4)
@@ -96,7 +96,7 @@ def test_the_loss_balances_classes_over_all_devices(soft):
     np.testing.assert_allclose(logits, output[:, :, i] * factor, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("spread", "accurate"), [(6.0, 0.6), (0.2, 0.9)])
+@pytest.mark.parametrize(("spread", "accurate"), [pytest.param(6.0, 0.6, marks=pytest.mark.slow), (0.2, 0.9)])
 def test_lambda_meets_its_target_or_is_1(spread, accurate):
   """The confidence and accuracy of all logits of three steps on two devices, in float64, at the λ that was found."""
   head = models.get_head("simplex_etf", num_classes=5, target=0.9)

@@ -91,6 +91,7 @@ def test_the_second_stage_sees_images_as_they_are_stored():
   assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_the_second_stage_may_augment_images_and_leave_the_backbone_in_training_mode(first_stage):
   options = ("schedule.augment=true", "schedule.backbone_in_training_mode=true")
   config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], *options, f"schedule.workdir={first_stage[1]}")
@@ -117,6 +118,7 @@ LOGITS = jnp.asarray(np.random.default_rng(0).normal(size=(8, 3)), jnp.float32)
 LABELS = jnp.arange(8) % 3
 
 
+@pytest.mark.slow
 def test_the_second_stage_may_have_another_loss_than_the_first():
   """Table 3 of Ni et al.: cross entropy trains the new head of a network that another loss has trained."""
   focal = [o for o in SMALL if not o.startswith("loss.")] + ["loss.primary.name=focal", "loss.secondary.name=soft_avuc"]

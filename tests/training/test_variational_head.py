@@ -72,6 +72,7 @@ def test_predictions_are_log_probabilities_that_depend_on_the_seed_alone_and_con
   assert 0 < spread[32] < spread[2] / 2
 
 
+@pytest.mark.slow
 def test_the_loss_has_the_kl_term():
   measured = []
   train(_config(), devices=4, predicted=(), hooks=[lambda step, m: measured.append(m)])

@@ -45,6 +45,7 @@ def test_rows_have_the_scores_of_each_calibrator_on_clean_and_shifted_sets():
     assert row["ece_torchmetrics"] == pytest.approx(row["ece"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_have_the_noise_of_corrupted_images():
   test = _predictions(0)
   shifted = [test._replace(logits=test.logits * scale) for scale in (0.5, 2.0)]

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from calib_jax.training.engine import steps
 from experiments.common.train_step import engine, engine_and_features
@@ -17,6 +18,7 @@ def test_a_step_is_taken_each_time(monkeypatch):
   assert set(taken) == {(8, 4, 4, 1)}
 
 
+@pytest.mark.slow
 def test_features_are_those_of_a_second_stage():
   config = short("schedule.name=two_stage", "schedule.cache_features=true", "head.name=two_stage")
   step, features = engine_and_features(config, tiny_splits(), stage=1)

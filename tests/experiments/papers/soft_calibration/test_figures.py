@@ -60,6 +60,7 @@ def test_only_methods_whose_settings_were_chosen_anew_are_trained_again(tmp_path
   assert {row["config"] for row in rows.read(path)} == {settings.digest(trained[0])}
 
 
+@pytest.mark.slow
 def test_both_figures_are_drawn(tmp_path, capsys):
   path = RESULTS / f"{figures.NAME}_fashion_mnist_mlp.csv"
   figures.main([f"--out={tmp_path}"])
