@@ -30,7 +30,8 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
   ``method="bias_corrected"`` is for calibration errors. It joins the bias-corrected intervals of the two errors, as
   ``bootstrap`` computes them, :math:`l_a \le e_a \le h_a` and :math:`l_b \le e_b \le h_b` (MOVER, Zou & Donner 2008):
 
-  .. math:: \mathrm{low} = e_a - e_b - \sqrt{(e_a - l_a)^2 + (h_b - e_b)^2 - 2 r (e_a - l_a)(h_b - e_b)}
+  .. math::
+    \mathrm{low} = e_a - e_b - \sqrt{s^2 + t^2 - 2 r s t}, \quad s = e_a - l_a, \quad t = h_b - e_b
 
   and likewise for the upper end. Where both intervals lie above 0, r is the correlation of the noise of the two errors
   over halves of the sample, if it is negative, and else 0. Where one of them reaches 0, r = -1: the ends are

@@ -38,7 +38,7 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   r"""Class adaptive label smoothing (CALS): cross entropy in nats, and a penalty of large distances between logits.
 
   .. math::
-    -\log p_y + \frac{1}{K} \sum_k P\Big(\frac{\max_j z_j - z_k}{m} - 1,\, \lambda_k,\, \rho_k\Big), \qquad
+    -\log p_y + \frac{1}{K} \sum_k P\Big(\frac{\max_j z_j - z_k}{m} - 1, \lambda_k, \rho_k\Big), \qquad
     P(h, \lambda, \rho) = \begin{cases} \lambda h + \tfrac{\rho}{2} h^2 & \lambda + \rho h \ge 0 \\
     -\lambda^2 / (2 \rho) & \text{otherwise} \end{cases}
 
@@ -119,7 +119,7 @@ def update_class_adaptive(state: ClassAdaptiveState, epoch: ArrayLike, logits: A
   With :math:`h_{ik}` the constraint of example i and class k,
 
   .. math::
-    \lambda_k \leftarrow \frac{1}{N} \sum_i \min(\max(\lambda_k + \rho_k\, h_{ik},\, 10^{-6}),\, 10^6),
+    \lambda_k \leftarrow \frac{1}{N} \sum_i \mathrm{clip}(\lambda_k + \rho_k\, h_{ik},\, 10^{-6},\, 10^6),
 
   the mean derivative of the penalty. In every ``every``-th epoch :math:`\rho_k` becomes min(10, ``growth`` ·
   :math:`\rho_k`) where the class's mean constraint :math:`\bar h_k` is above ``tolerance`` times max(0, that after the

@@ -91,8 +91,8 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   r"""Adaptive and conditional label smoothing (ACLS).
 
   .. math::
-    -\log p_y + w \Big[\lambda^+ \max(0, z_{\hat y} - m)^2 +
-    \frac{\lambda^-}{K - 1} \sum_{k \ne \hat y} \max(0, \mathrm{sg}(z_{\hat y}) - z_k - m)^2\Big]
+    -\log p_y + w \Big[\lambda^+ \max(0, z_{\hat y} - m)^2
+    \quad + \frac{\lambda^-}{K - 1} \sum_{k \ne \hat y} \max(0, \mathrm{sg}(z_{\hat y}) - z_k - m)^2\Big]
 
   with ŷ the top class and sg the stop-gradient.
 
@@ -137,8 +137,8 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   r"""Calibration by pairwise constraints (CPC), in nats.
 
   .. math::
-    -\log p_y + w_d \operatorname{mean}_{k \ne y} -\log \sigma(z_y - z_k) +
-    w_e \operatorname{mean}_{i \ne j;\; i, j \ne y} -\tfrac12 \log \sigma(z_i - z_j)
+    -\log p_y + w_d \operatorname{mean}_{k \ne y} -\log \sigma(z_y - z_k)
+    \quad + w_e \operatorname{mean}_{i \ne j;\; i, j \ne y} -\tfrac12 \log \sigma(z_i - z_j)
 
   Args:
     logits: ``[..., K]`` floats.

@@ -61,10 +61,11 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
                            groups: ArrayLike | None = None) -> CalibrationRefinement:
   r"""What of a proper loss is miscalibration that recalibration removes, and what is left, with intervals.
 
-  With a class G of recalibrations g, among which is the identity, the mean loss of predictions f has the parts
+  With a class G of recalibrations g, among which is the identity, the mean loss of predictions f is the sum of
 
-  .. math:: \mathrm{E}[\ell(f, Y)] = \underbrace{\mathrm{E}[\ell(f, Y)] - \inf_{g \in G} \mathrm{E}[\ell(g(f), Y)]}
-    _\text{calibration} + \underbrace{\inf_{g \in G} \mathrm{E}[\ell(g(f), Y)]}_\text{refinement}
+  .. math::
+    \text{refinement} = \inf_{g \in G} \mathrm{E}[\ell(g(f), Y)], \quad
+    \text{calibration} = \mathrm{E}[\ell(f, Y)] - \text{refinement}
 
   The calibration part is at most what the best recalibration of any kind would remove, which is the miscalibration of f
   as the loss measures it. A small part is therefore no evidence that f is calibrated.

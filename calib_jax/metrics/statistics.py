@@ -58,7 +58,7 @@ def within_subject_sem(x: ArrayLike) -> Array:
   r"""Standard error of condition means with the differences between subjects removed, one pooled value.
 
   .. math:: \sqrt{\frac{1}{n} \mathrm{MS}_{S \times C}}, \qquad \mathrm{MS}_{S \times C} =
-    \frac{1}{(n - 1)(c - 1)} \sum_{ij} (x_{ij} - \bar x_{i \cdot} - \bar x_{\cdot j} + \bar x)^2
+    \frac{\sum_{ij} (x_{ij} - \bar x_{i \cdot} - \bar x_{\cdot j} + \bar x)^2}{(n - 1)(c - 1)}
 
   Args:
     x: ``[subjects, conditions]`` floats, at least 2 of each. In Karandikar et al. 2021, corruption types are the

@@ -149,7 +149,8 @@ class Variational(SampledHead):
   Two branches, each from D to 3 ``width`` units, a ReLU, and ``width``, give the mean m and the log-variance v of z.
   The log-variance is a logsigmoid and so at most 0, as in the released code. The loss of an example has the term
 
-  .. math:: \mathrm{KL}(q(z|x)\,\|\,N(0, I)) / \dim z = \mathrm{mean}(e^v + m^2 - 1 - v) / 2
+  .. math::
+    \mathrm{KL}(q(z|x)\,\|\,N(0, I)) / \dim z \quad = \mathrm{mean}(e^v + m^2 - 1 - v) / 2
 
   In training z is one sample. A prediction is the log of the mean softmax over ``num_samples`` samples, whose noise is
   drawn from a key that the seed gives the model when it is initialised, and is the same for all images. With

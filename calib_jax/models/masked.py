@@ -28,8 +28,9 @@ class Masked(Head):
   epoch q follows the confidence and accuracy of the epoch, by at most a bound that shrinks (Eq. 12 and 13):
 
   .. math::
-    q_t = \mathrm{clip}(q_{t-1} \mp \mathrm{clip}(\mathrm{Conf}_t - \gamma\,\mathrm{Acc}_t, -\eta_t, \eta_t), 0, 1),
-    \quad \eta_t = \eta_0\,(\eta_T / \eta_0)^{t/T}
+    q_t = \mathrm{clip}(q_{t-1} \mp \delta_t, 0, 1), \quad
+    \delta_t = \mathrm{clip}(\mathrm{Conf}_t - \gamma\,\mathrm{Acc}_t, -\eta_t, \eta_t), \quad
+    \eta_t = \eta_0\,(\eta_T / \eta_0)^{t/T}
 
   The q of the last epoch is the one that predictions use. Eq. 12 is printed with a plus, and predictions use every
   weight (``variant="printed"``). Then an overconfident network raises q until there are no masks, and nothing is

@@ -72,9 +72,9 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
   Cuts are tested from the most confident examples downwards. With k losses among the n examples at or above a cut, the
   p-value of "the risk is above α" is
 
-  .. math:: p = P(\mathrm{Bin}(n, \alpha) \le k), \qquad
-    p = \min\{e^{-n\,\mathrm{kl}(\min(\hat R, \alpha), \alpha)},\; e\,P(\mathrm{Bin}(n, \alpha) \le \lceil n \hat R
-    \rceil)\}
+  .. math:: p = P(\mathrm{Bin}(n, \alpha) \le k), \qquad p = \min(a, b), \quad
+    a = e^{-n\,\mathrm{kl}(\min(\hat R, \alpha), \alpha)}, \quad
+    b = e\,P(\mathrm{Bin}(n, \alpha) \le \lceil n \hat R \rceil)
 
   for ``"binomial"`` and ``"hoeffding_bentkus"``, whose losses 1 - ``correct`` may be any numbers in [0, 1]. A cut is
   accepted if p is at most the level that it has, which then goes on to the next cut; 1 - ``level`` is divided equally
