@@ -118,12 +118,19 @@ def _shard_map(name, check_vma=True):
   return jax.jit(step)(jax.device_put(SCALE, NamedSharding(mesh, PartitionSpec())), *_on(mesh, batch))
 
 
+def _one_device(name):
+  """The axis of devices as the engine has it where there is one: no argument is mapped, and the axis has the size 1."""
+  step = jax.vmap(_by_devices(name, True), in_axes=None, axis_size=1, axis_name=AXIS)
+  return jax.tree.map(lambda x: x[0], jax.jit(step)(SCALE, *_batch(name, (16,))))
+
+
 def _explicit(name):
   return jax.jit(jax.value_and_grad(_value(name)))(SCALE, *_on(_mesh("Explicit"), _batch(name, (16,))))
 
 
 # Each with its losses, and those of the slow tests; of auto axes, XLA divides what ``jit`` traces.
 PROGRAMS = {"vmap": (_vmap, PER_BATCH, ()), "pmap": (_pmap, FEW, ()),
+            "one device": (_one_device, ("kde_ece", *FEW), [x for x in PER_BATCH if x not in ("kde_ece", *FEW)]),
             "shard_map": (_shard_map, (*PER_BATCH, *LOOPS), EXCHANGES),
             "shard_map unchecked": (functools.partial(_shard_map, check_vma=False), FEW, ()),
             "explicit mesh": (_explicit, (*FEW, "composite"), (*LOOPS, "kde_ece", "aurc", "soft_binned_marginal_ece"))}
