@@ -36,15 +36,15 @@ def test_rows_that_are_all_right_or_all_wrong_have_intervals_within_what_is_poss
 
 @pytest.mark.parametrize(("n", "skill", "group_size"), [(60, 0.0, 1), (60, 0.9, 1), (200, 0.5, 1), (200, 0.5, 4)])
 def test_intervals_hold_the_true_share(n, skill, group_size):
-  rng, held, repeats = np.random.default_rng(0), 0, 500
+  rng, covered, repeats = np.random.default_rng(0), 0, 500
   groups = np.arange(n) // group_size
   for _ in range(repeats):
     number = rng.integers(2, 7, n)
     uniform = rng.uniform(size=n) if group_size == 1 else rng.uniform(size=n)[groups]
     correct = uniform < 1 / number + skill * (1 - 1 / number)
     interval = of_values(_values(correct, number, groups if group_size > 1 else None)).above_guessing
-    held += interval.low <= skill <= interval.high
-  assert held >= repeats * (0.95 - 2.5 * (0.05 * 0.95 / repeats) ** 0.5), held
+    covered += interval.low <= skill <= interval.high
+  assert covered >= repeats * (0.95 - 2.5 * (0.05 * 0.95 / repeats) ** 0.5), covered
 
 
 def test_the_section_is_there_only_where_some_rows_have_fewer_options():

@@ -133,10 +133,10 @@ def test_each_of_several_arrays_is_tested_at_its_part_of_the_level():
 
 @pytest.mark.parametrize(("n", "offset"), [(60, 0.02), (20, 0.05), (200, 0.02)])
 def test_intervals_of_nearly_certain_subgroups_hold_the_offset(n, offset):
-  rng, held, repeats = np.random.default_rng(6), 0, 300
+  rng, covered, repeats = np.random.default_rng(6), 0, 300
   for _ in range(repeats):
     confidence = 1 - 10 ** rng.uniform(-4, -1, n)
     interval = subgroups.measured(_values(confidence, rng.uniform(size=n) < confidence - offset),
                                   Subgroups(("a",), np.zeros(n, int)), num_resamples=1)["a"].offset
-    held += interval.low <= offset <= interval.high
-  assert held >= repeats * (0.95 - 2 * (0.05 * 0.95 / repeats) ** 0.5), held
+    covered += interval.low <= offset <= interval.high
+  assert covered >= repeats * (0.95 - 2 * (0.05 * 0.95 / repeats) ** 0.5), covered
