@@ -91,8 +91,8 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   r"""Adaptive and conditional label smoothing (ACLS).
 
   .. math::
-    -\log p_y + w \Big[\lambda^+ \max(0, z_{\hat y} - m)^2
-    \quad + \frac{\lambda^-}{K - 1} \sum_{k \ne \hat y} \max(0, \mathrm{sg}(z_{\hat y}) - z_k - m)^2\Big]
+    -\log p_y + w \lambda^+ \max(0, z_{\hat y} - m)^2
+    \quad + \frac{w \lambda^-}{K - 1} \sum_{k \ne \hat y} \max(0, \mathrm{sg}(z_{\hat y}) - z_k - m)^2
 
   with ŷ the top class and sg the stop-gradient.
 
