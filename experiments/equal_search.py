@@ -171,7 +171,7 @@ def _compared(title: str, by_name: Mapping[str, comparison.BySeed], reference: s
             for name, change, p in zip(others, changes, p_values, strict=True)]
   undecided = len(others) - sum(map(len, shown.values()))
   words = [f"Shown to have a {word} log loss than cross entropy with the same search: "
-           f"{', '.join(shown[sign]) or 'none'}." for sign, word in ((-1, "lower"), (1, "higher"))]
+           f"{'; '.join(shown[sign]) or 'none'}." for sign, word in ((-1, "lower"), (1, "higher"))]
   return [markdown.table(["trained with", "log loss", "less that of cross entropy", "relative", "p", "accuracy %",
                           "ECE %", "noise floor %"], cells), "",
           f"{' '.join(words)} Not shown to differ: {undecided} of {len(others)}. "
