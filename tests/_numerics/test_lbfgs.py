@@ -32,7 +32,8 @@ def _walled(x):
 
 
 @pytest.mark.parametrize(("value", "start", "least"), [
-  (_quadratic, np.zeros(7), 3), (_rosenbrock, np.full(4, -1.5), 1), (_flat, np.zeros(12), 1),
+  (_quadratic, np.zeros(7), 3), (_rosenbrock, np.full(4, -1.5), 1),
+  pytest.param(_flat, np.zeros(12), 1, marks=pytest.mark.slow),
   (_walled, np.zeros(1), 1)])
 def test_the_optimum_of_functions_with_poor_units_is_found(value, start, least):
   x, status = jax.jit(lambda start: lbfgs.minimize(value, start))(jnp.asarray(start, jnp.float32))

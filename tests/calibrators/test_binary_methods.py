@@ -49,7 +49,8 @@ def test_quadratic_scaling_is_the_logistic_regression_of_the_log_odds_and_their_
     np.testing.assert_allclose(np.exp(actual), _renormalised(expected), atol=2e-3)
 
 
-@pytest.mark.parametrize("name", ["platt", "quadratic_scaling", "beta_calibration"])
+@pytest.mark.parametrize("name", [
+  pytest.param("platt", marks=pytest.mark.slow), "quadratic_scaling", "beta_calibration"])
 def test_with_two_classes_it_does_not_matter_which_is_first(name):
   # One fit serves both classes: its mirror image is the fit to the other class.
   logits, labels = synthetic(300, 2)

@@ -57,7 +57,7 @@ def test_a_fit_lowers_the_objective_and_divides_by_the_temperatures_of_the_netwo
   assert after < 0.9 * before, (before, after)
 
 
-@pytest.mark.parametrize("factor", [1e-3, 300.0])
+@pytest.mark.parametrize("factor", [pytest.param(1e-3, marks=pytest.mark.slow), 300.0])
 def test_classes_keep_their_order_and_the_scale_of_logits_does_not_matter(factor):
   logits, labels = synthetic(*SHAPE)
   calibrator = made("smart")

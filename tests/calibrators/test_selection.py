@@ -15,7 +15,8 @@ NAMES = ["identity", "temperature_scaling", "vector_scaling"]
 
 
 @pytest.mark.parametrize(("excess", "expected"), [
-  ((0.1, 0.1, 0.0), "identity"), ((0.3, 0.1, 0.0), "temperature_scaling"), ((0.3, 0.3, 0.0), "vector_scaling")])
+  ((0.1, 0.1, 0.0), "identity"), ((0.3, 0.1, 0.0), "temperature_scaling"),
+  pytest.param((0.3, 0.3, 0.0), "vector_scaling", marks=pytest.mark.slow)])
 def test_it_takes_the_first_within_one_standard_error_of_the_best(excess, expected, monkeypatch):
   """The excess of each candidate is the mean of differences whose standard error is 0.2."""
   noise = 0.2 * np.sqrt(60) * np.tile([1, -1, 0], 20) * np.sqrt(1.5)
@@ -60,6 +61,7 @@ def test_scores_are_those_of_fits_without_the_fold(criterion):
   assert chosen.scores[0].excess == 0
 
 
+@pytest.mark.slow
 def test_the_default_candidates_have_the_most_flexible_one_where_examples_are_many(monkeypatch):
   monkeypatch.setattr(calibrators.selection, "_out_of_fold",
                       lambda candidates, logits, *_: np.zeros((len(candidates), len(logits))))

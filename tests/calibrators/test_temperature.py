@@ -106,7 +106,8 @@ def test_without_an_optimum_the_temperature_is_the_documented_bound(edge, expect
   np.testing.assert_allclose(params["temperature"], expected * spread if expected else 1, rtol=1e-3)
 
 
-@pytest.mark.parametrize("rows", ["all", "weighted", "masked", "of other classes", "many"])
+@pytest.mark.parametrize("rows", [
+  "all", "weighted", "masked", "of other classes", pytest.param("many", marks=pytest.mark.slow)])
 def test_of_examples_that_are_all_right_the_labels_are_mixed_with_equal_probabilities(rows):
   logits, _ = _data(*((2000, 3) if rows == "many" else SHAPE))
   weights = np.ones(len(logits))

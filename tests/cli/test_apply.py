@@ -134,6 +134,7 @@ def test_evaluate_writes_the_recommended_calibrator_and_the_probabilities_that_a
     np.testing.assert_array_equal(saved["labels"], labels)
 
 
+@pytest.mark.slow
 def test_probabilities_of_exactly_0_have_a_floor_that_the_stored_calibrators_keep(no_figures, tmp_path, capsys,
                                                                                   monkeypatch):
   monkeypatch.setattr(automatic.calibrators, "select", functools.partial(

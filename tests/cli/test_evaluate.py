@@ -123,6 +123,7 @@ def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class
   assert "has 4 classes: --task=binary is for two" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_of_many_labels_the_worst_are_shown_and_their_number_is_said(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr("calib_jax.reports.figures", lambda *_, **__: {})
   rng, number = np.random.default_rng(0), 23

@@ -176,6 +176,7 @@ def test_cutmix_refuses_images_of_which_no_rectangle_is_a_part(shape):
     augment(jnp.zeros((2, *shape, 1), jnp.uint8), jnp.array([0, 1]), jnp.array([True, True]), jax.random.key(0), None)
 
 
+@pytest.mark.slow
 def test_random_erasing_fills_one_rectangle_of_the_image():
   image, keys = np.full((600, 32, 32, 3), 7, np.uint8), jax.random.split(jax.random.key(3), 600)
   erase = jax.jit(functools.partial(data.random_erasing, padding=0, flip=False))

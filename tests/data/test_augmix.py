@@ -34,6 +34,7 @@ def _mixed(number, monkeypatch, operate, level=100, **options):
   return np.asarray(mixed, np.float64).ravel()
 
 
+@pytest.mark.slow
 def test_randaugment_draws_every_operation_equally_often_and_both_directions():
   image = RNG.integers(0, 256, (17, 16, 3), dtype=np.uint8)
   apply = jax.jit(jax.vmap(operations.operate, (None, 0, 0)))

@@ -60,7 +60,8 @@ def test_values_and_columns_are_those_of_the_confidence_and_the_outcome():
 
 
 @pytest.mark.parametrize(("name", "says"), [
-  ("isotonic", "the ranking stays but for ties."), ("histogram_binning", "the ranking changes.")])
+  pytest.param("isotonic", "the ranking stays but for ties.", marks=pytest.mark.slow),
+  ("histogram_binning", "the ranking changes.")])
 def test_the_first_line_says_what_becomes_of_the_ranking(name, says):
   part = _predictions()
   fitted = evaluation.fit([part], {name: calibrators.get(name)})

@@ -115,6 +115,7 @@ def test_copies_say_no_more_than_one_also_where_all_are_right():
   np.testing.assert_allclose(margins[1], margins[0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_subgroup_is_seldom_worse_where_all_are_alike_and_mostly_where_one_is_not():
   assert share(worse_subgroup([0.1] * 4), 60) <= 0.05 + 2 * (0.05 * 0.95 / 60) ** 0.5
   assert share(worse_subgroup([0.1] * 5, 40, 4), 40) <= 0.05 + 2 * (0.05 * 0.95 / 40) ** 0.5

@@ -66,6 +66,7 @@ def test_redraws_that_equal_the_outcomes_but_for_rounding_count_for_the_p_value(
   assert calibration_tests.p_value_of(np.float32(1), np.float32([1 - 4e-6, 1, 1.1, 0.9])) == 4 / 5
 
 
+@pytest.mark.slow
 def test_outcomes_that_mirror_each_other_have_one_p_value():
   half = np.full(20, 0.5, np.float32)
   exact = stats.binom.cdf(7, 20, 0.5) * 2  # As far from 10 as 7 is, or farther.

@@ -105,6 +105,7 @@ def test_a_masked_label_has_an_infinite_loss_and_no_gradient():
   assert not np.any(gradient[0])
 
 
+@pytest.mark.slow
 def test_sixteen_bits_give_float32_logits_and_gradients_of_sixteen_bits():
   arrays, labels = _layer(dtype=jnp.bfloat16)
   both = _both([losses.cross_entropy, losses.soft_avuc], arrays, labels)

@@ -92,6 +92,7 @@ def test_packages_agree(tool):
     _check(tool, samples, expected, atol=3e-6)
 
 
+@pytest.mark.slow
 def test_the_smooth_error_agrees_with_relplot():
   import relplot
 

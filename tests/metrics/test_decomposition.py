@@ -143,6 +143,7 @@ def test_whole_weights_are_repeated_rows_of_one_group():
   np.testing.assert_allclose(_leaves(actual), _leaves(expected), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_of_a_group_share_a_fold_and_make_intervals_wider():
   probs, labels = _data(N // 3)
   rows = np.repeat(np.arange(N // 3), 3)
@@ -193,6 +194,7 @@ def test_extreme_predictions_give_finite_parts_in_order(name, recalibration):
       assert actual.calibration.low > most / 3
 
 
+@pytest.mark.slow
 def test_five_examples_are_enough_and_two_classes_are():
   probs, labels = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5], [0.3, 0.7]], np.float32), np.arange(5) % 2
   assert np.isfinite(_leaves(parts_of(probs, labels))).all()

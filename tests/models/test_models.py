@@ -124,6 +124,7 @@ def test_norms_biases_positions_and_tokens_do_not_decay(name, options):
   assert name in ("vit_small", "swin_tiny") or set(free) == {1}
 
 
+@pytest.mark.slow
 def test_predictions_count_the_blocks_of_stochastic_depth_by_their_odds():
   model, plain = (models.get("resnet8", num_classes=5, last_survival=survival) for survival in (0.4, 1.0))
   images = jnp.asarray(RNG.normal(size=(3, 8, 8, 1)), jnp.float32)

@@ -72,7 +72,7 @@ def _expected(state, model, reduction="mean"):
 
 
 @pytest.mark.parametrize(("model", "num_devices", "reduction", "options"), [
-  ("simple_cnn", 4, "mean", {}), pytest.param("mlp", 2, "sum", {"parallel": "shard_map"}, marks=pytest.mark.slow)])
+  pytest.param("simple_cnn", 4, "mean", {}, marks=pytest.mark.slow), ("mlp", 2, "sum", {"parallel": "shard_map"})])
 def test_a_step_is_that_of_the_formula(model, num_devices, reduction, options, monkeypatch):
   draw_fast(monkeypatch)
   state, after, measured = _step(jax.devices()[:num_devices], model, reduction, **options)

@@ -321,6 +321,7 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, m
 
 # ---- what a run says
 
+@pytest.mark.slow
 def test_the_time_left_leaves_out_steps_that_do_something_for_the_first_time(monkeypatch):
   """Steps 1, 2, 3 and 6 are the first plain one, the first report, the first end of an epoch, and both in one."""
   counted = []

@@ -31,7 +31,8 @@ def _softmax_regression(batches, kernel, bias, *, rate, momentum, decay, clip):
   return params, norms
 
 
-@pytest.mark.parametrize(("num_devices", "accumulation", "scope"), [(4, 1, "global"), (2, 2, "device")])
+@pytest.mark.parametrize(("num_devices", "accumulation", "scope"), [
+  pytest.param(4, 1, "global", marks=pytest.mark.slow), (2, 2, "device")])
 def test_three_steps_of_the_sum_recipe_equal_numpy(num_devices, accumulation, scope):
   # The third batch of 16 holds 12 of 44 examples, so that parts and devices hold unequal numbers.
   config = short(*SUM, f"training.accumulation_steps={accumulation}", f"loss.scope={scope}")

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from calib_jax import data, losses, models, training
-from calib_jax.training.distributed.mapping import AXIS, mapped_steps
+from calib_jax.training.distributed.mapping import AXIS, mapped, mapped_steps
 from calib_jax.training.engine import gradients, steps
 from tests.training.small import assert_same, draw_fast, one_step, short, tiny_splits, train
 
@@ -86,14 +86,28 @@ def test_a_step_of_softmax_regression_equals_numpy(num_devices, accumulation, al
   np.testing.assert_allclose(state.params["head"]["bias"], bias, rtol=1e-4, atol=1e-6)
 
 
-def test_the_step_compiles_once(monkeypatch):
-  compiled, original = [], steps.train_step
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_step_is_traced_and_compiled_once(devices, monkeypatch, caplog):
+  traced, original = [], steps.train_step
 
   @functools.wraps(original)
   def counting(*args, **kwargs):
-    compiled.append(1)
+    traced.append(1)
     return original(*args, **kwargs)
 
   monkeypatch.setattr(steps, "train_step", counting)
-  train(short(), predicted=())
-  assert len(compiled) == 1
+  with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
+    train(short(), devices=devices, predicted=())
+  # Of all programs that take images it alone has the number of steps so far, one a seed.
+  compiled = [x for x in caplog.messages if x.startswith("Compiling") and "(uint8[" in x and "(int32[1])" in x]
+  assert len(traced) == 1 and len(compiled) == 1, compiled
+
+
+@pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
+def test_one_device_sums_its_own_share_alone_and_is_the_one_that_is_named(parallel):
+  device = jax.devices()[3]
+  step = mapped(lambda state, batch: jax.lax.pmean(jax.lax.psum(state * batch, AXIS), AXIS), [device], 1,
+                parallel=parallel)
+  actual = step(np.array([[1, 2]], np.float32), np.array([[[3, 4]]], np.float32))
+  np.testing.assert_array_equal(actual, [[3, 8]])
+  assert actual.devices() == {device}

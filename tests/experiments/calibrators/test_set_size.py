@@ -9,6 +9,7 @@ from experiments.common.rows import frame
 from tests.calibrators.data import synthetic
 
 
+@pytest.mark.slow
 def test_nll_above_that_of_temperature_scaling_has_a_standard_error_over_seeds(tmp_path):
   logits, labels = synthetic(200, 3)
   np.savez(tmp_path / "net.npz", logits=logits, labels=labels)
