@@ -1,16 +1,12 @@
 """Losses that Keras 3 trains with on JAX."""
 
-import os
-import subprocess
-import sys
-
 import jax
 import numpy as np
 import pytest
 
 from calib_jax import losses
 from tests.losses import cases
-from tests.programs import ROOT
+from tests.programs import python
 
 LOGITS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 LABELS = np.array([0, 2, 1, 1, 0, 2])
@@ -56,8 +52,7 @@ assert abs(given - weighted) < 1e-6, (given, weighted)
 
 
 @pytest.mark.slow
-def test_a_model_of_keras_trains_and_its_loss_is_that_of_the_formula():
+def test_a_model_of_keras_trains_and_its_loss_is_that_of_the_formula(tmp_path):
   pytest.importorskip("keras")
-  done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, cwd=ROOT,
-                        env={**os.environ, "KERAS_BACKEND": "jax"})
+  done = python("-c", PROGRAM, tmp_path=tmp_path, KERAS_BACKEND="jax")
   assert done.returncode == 0, done.stderr

@@ -32,10 +32,9 @@ TO_NINE_DIGITS = {f"check_sample_weight_equivalence_on_{kind}_data": "float32" f
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("ensemble", [False, True])
-def test_check_estimator(ensemble):
+def test_check_estimator():
   # Three folds, because the checks have data with three or four examples in a class.
-  results = check_estimator(CalibratedClassifier(cv=3, ensemble=ensemble), on_fail="raise", on_skip=None,
+  results = check_estimator(CalibratedClassifier(cv=3), on_fail="raise", on_skip=None,
                             expected_failed_checks=TO_NINE_DIGITS)
   assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
 

@@ -115,7 +115,6 @@ TOGETHER = {
   "interleaved": (*MLP, "schedule.name=interleaved"),
   "masked": (*TWO_STAGE, "head.name=masked", "head.width=6", "head.keep=0.5"),
   "variational": (*TWO_STAGE, "head.name=variational", "head.width=4"),
-  "simplex_etf": (*CNN, *PLAIN, "head.name=simplex_etf", "head.target=0.6", "training.num_epochs=2"),
   "parts, best": (*CNN, "augmentation.name=crop_flip", "augmentation.padding=1", "training.accumulation_steps=2",
                   "training.select=best"),
   "dropout, samples": (*MLP, "model.dropout=0.4", "evaluation.samples=7")}
