@@ -168,7 +168,8 @@ def _normalized(losses: Array, occurs: Array, normalization: str) -> Array:
     unit = jnp.sqrt(jnp.sum((losses - mean) ** 2, where=occurs) / jnp.maximum(count - 1, 1))
   else:
     unit = spread
-  # Differences as small as rounding errors count as none; small losses have those of the logits that they come from.
+  # Differences as small as rounding errors count as none. A loss below 1 is a difference of larger numbers, and has the
+  # rounding errors of these.
   differ = occurs & (spread > 8 * jnp.finfo(losses.dtype).eps * jnp.maximum(jnp.abs(mean), 1))
   origin = least if normalization == "minmax" else mean
   return jnp.where(differ, losses - origin, 0) / jnp.where(jnp.any(differ), unit, 1)
