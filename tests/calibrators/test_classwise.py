@@ -126,6 +126,11 @@ def test_equal_losses_and_absent_classes_weigh_nothing():
   classes = np.arange(SHAPE[0]) % SHAPE[1]  # All right, by the same margin.
   params = made("classwise_loss_scaling").fit(2 * np.eye(SHAPE[1], dtype=np.float32)[classes], classes, where=every)
   np.testing.assert_array_equal(params["class_weights"], np.zeros(SHAPE[1]))
+  # However they are rounded: each is the difference of a logit and a log-sum-exp, of which each may err by eps.
+  losses, rounded = np.full(4, 0.01, np.float32), np.array([0, 1, 2, 4], np.float32) * np.finfo(np.float32).eps
+  for normalization in classwise.NORMALIZATIONS:
+    assert not classwise._normalized(losses + rounded, np.ones(4, bool), normalization).any()
+    assert classwise._normalized(losses + 100 * rounded, np.ones(4, bool), normalization).any()
 
 
 def test_of_examples_that_are_all_right_the_labels_are_softened():
