@@ -236,8 +236,10 @@ def log_densities(log_f: Array, valid: Array, bandwidth: ArrayLike) -> Array:
   log_kernel = _log_kernel(log_f, valid, bandwidth)
   sums = _over_rows(lambda row, i: jax.nn.logsumexp(log_kernel(row, i)),
                     (log_f, jnp.arange(len(log_f), dtype=jnp.int32)), len(log_f))
-  # log Γ(Σ_k α_k), which _log_kernel leaves out.
-  shared = gammaln(jnp.asarray(1 / bandwidth + log_f.shape[1], log_f.dtype))
+  # log Γ(Σ_k α_k) + (log h + 1)/h, which _log_kernel leaves out, by the same formula.
+  whole = jnp.asarray(1 / bandwidth, log_f.dtype)
+  more = jnp.log(whole + jnp.arange(1, log_f.shape[1], dtype=log_f.dtype))
+  shared = _log_gamma(whole, jnp.zeros_like(whole), bandwidth) + jnp.sum(more)
   return sums + (shared - jnp.log(jnp.maximum(jnp.sum(valid) - 1, 1).astype(log_f.dtype)))
 
 
@@ -245,7 +247,7 @@ def _log_kernel(every: Array, weights: Array, bandwidth) -> Callable[[Array, Arr
   """A function of a row's log f and place: weighted log-densities there of N Dirichlet kernels, its own once less."""
   # With α = f_j/h + 1: Σ_k (f_jk/h) log f_ik - Σ_k log Γ(α_k), less log Γ(Σ_k α_k), where Σ_k α_k = 1/h + F.
   concentration = jnp.exp(every) / bandwidth
-  log_beta, left_out = jnp.sum(gammaln(concentration + 1), axis=-1), -1e30
+  log_beta, left_out = jnp.sum(_log_gamma(concentration, every, bandwidth), axis=-1), -1e30
   if weights.dtype == jnp.bool_:
     log_beta = jnp.where(weights, log_beta, 1e30)
   else:
@@ -258,6 +260,18 @@ def _log_kernel(every: Array, weights: Array, bandwidth) -> Callable[[Array, Arr
     return jnp.where(places == i, left_out if weights.dtype == jnp.bool_ else logs + left_out, logs)
 
   return log_kernel
+
+
+def _log_gamma(a: Array, log_f: Array, bandwidth: ArrayLike) -> Array:
+  """Log Γ(a + 1) + a (log h + 1) for a = f/h; the second term adds (log h + 1)/h to the sum of any kernel.
+
+  Without it log Γ(1/h + 1) is 364 at h = 0.01, and float32 leaves an error of 8e-5 in a log-density. With it a sum is
+  near the entropy of f by h, at most 69 for two classes. Above 4 it is Stirling's series, with log a = log f - log h.
+  """
+  few, many = jnp.minimum(a, 4), jnp.maximum(a, 4)
+  series = 0.5 * jnp.log(2 * jnp.pi * many) + 1 / (12 * many) - 1 / (360 * many**3) + 1 / (1260 * many**5)
+  unit = jnp.log(jnp.asarray(bandwidth, a.dtype)) + 1
+  return jnp.where(a > 4, a * log_f + series, gammaln(few + 1) + few * unit)
 
 
 def _over_rows(function: Callable, rows: tuple[Array, ...], size: int) -> Array:

@@ -148,9 +148,9 @@ def risk_area(risk_before: Array, risk: Array, before: Array, weight: Array) -> 
 
 def fewest(total: Array, share: Array | float) -> Array:
   """The fewest of ``total`` examples ``[...]`` that are at least a ``share`` of them, int32."""
-  # The product may round to the wrong side of an integer, so the shares of that integer and its neighbour are compared.
+  # The product may round to above an integer that it is. A quotient of counts would not do: GPUs of NVIDIA round it to
+  # a neighbour (XLA has them use div.full.f32), so that even n / n may be below 1.
   xp = array_module(total)
   total, share = xp.maximum(total, 1).astype(xp.float32), xp.asarray(share, xp.float32)
-  number = xp.ceil(share * total)
-  number = xp.where((number - 1) / total >= share, number - 1, xp.where(number / total >= share, number, number + 1))
-  return number.astype(xp.int32)
+  rounding = xp.asarray(1 - 2 * np.finfo(np.float32).eps, xp.float32)
+  return xp.maximum(xp.ceil(share * total * rounding), 1).astype(xp.int32)

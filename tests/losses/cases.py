@@ -43,7 +43,7 @@ PER_BATCH = {
   "generative_cross_entropy": [{}],
   "mmce": [{}, {"weighted": True}, {"weighted": True, "variant": "released"},
            {"kernel_width": 0.05, "variant": "released"}],
-  "kde_ece": [{}, {"form": "canonical", "norm": 2.0}, {"form": "marginal", "bandwidth": 0.3}, {"bandwidth": 0.01}],
+  "kde_ece": [{}, {"form": "canonical", "norm": 2.0}, {"form": "marginal", "bandwidth": 0.3}, {"bandwidth": 0.001}],
   "aurc": [{}, {"estimator": "log", "confidence": "margin"}, {"confidence": "negative_entropy", "loss": "brier"}],
   "selective_risk": [{}, {"low_confidence_coverage": 0.7}, {"variant": "printed", "confidence": "negative_entropy"},
                      {"variant": "stopped", "smoothing": 0.02, "num_bins": 7},

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
+from calib_jax.metrics import formulas
 from tests.metrics import references
 from tests.metrics.data import batch
 
@@ -94,6 +95,13 @@ def test_roc_statistics_equal_the_reference_under_masks(kind):
     np.testing.assert_allclose(area, references.auroc(scores, positives), rtol=1e-6)
     expected = [references.fpr_at_tpr(scores, positives, tpr) for tpr in RATES]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+def test_the_fewest_examples_of_a_share_are_those_of_whole_numbers():
+  totals, percent = np.arange(1, 5001)[None], np.array([1, 5, 29, 57, 60, 95, 99, 100])[:, None]
+  for module in (np, jnp):
+    fewest = formulas.fewest(module.asarray(totals), module.asarray(percent / 100, np.float32))
+    np.testing.assert_array_equal(fewest, -(-percent * totals // 100))
 
 
 @pytest.mark.slow
