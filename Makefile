@@ -35,12 +35,13 @@ test-all: .venv/ready lint
 	$(FULL)
 
 # On one GPU, in one process: formulas, their gradients, fits, training and resumption. JAX must see the GPU, for which
-# `pip install "jax[cuda13]"` in .venv; without one the same tests run on the CPU.
+# `pip install "jax[cuda13]"` in .venv; without one the same tests run on the CPU, with quotients rounded as GPUs do.
 GPU_TESTS := tests/metrics/test_binned.py tests/metrics/test_unbinned.py tests/metrics/test_ranking.py \
   tests/losses/test_per_batch.py tests/losses/test_per_example.py tests/calibrators/test_optima.py \
   tests/training/test_steps.py tests/training/test_calls.py
 test-gpu: .venv/ready
-	JAX_PLATFORMS= XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n 0 -m "not slow" $(GPU_TESTS)
+	JAX_PLATFORMS= XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -p tests.gpu_division -n 0 -m "not slow" \
+	  $(GPU_TESTS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .
