@@ -4,6 +4,7 @@ A draw belongs to the whole step: all devices, and all parts of an accumulated b
 """
 
 from collections.abc import Callable, Mapping
+import math
 from typing import Any
 
 import flax.traverse_util
@@ -42,9 +43,10 @@ def trainable(params: Any, trained: Callable[[Any], Mapping[str, float]]) -> Any
   return {name: jax.tree.map(lambda _, name=name: fractions.get(name, 1) > 0, part) for name, part in params.items()}
 
 
-def frozen(tree: Any, fractions: Mapping[str, float], progress: Array) -> dict[tuple[str, ...], Array]:
+def frozen(tree: Any, fractions: Mapping[str, float], taken: Array, num_steps: int) -> dict[tuple[str, ...], Array]:
   """Returns which parameters a step leaves as they are; ``fractions`` of the stage after which names are frozen."""
-  return {path: jnp.broadcast_to(progress >= fractions[path[0]], x.shape)
+  # GPUs may round a quotient of steps to below the fraction that it is; see ``metrics.formulas.fewest``.
+  return {path: jnp.broadcast_to(taken >= math.ceil(num_steps * fractions[path[0]] - 1e-6), x.shape)
           for path, x in flax.traverse_util.flatten_dict(tree).items() if fractions.get(path[0], 0) > 0}
 
 

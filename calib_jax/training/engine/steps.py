@@ -90,9 +90,9 @@ def _fixed(state: TrainState, draw: Draw, objective: gradients.Objective,
           stage_steps: tuple[int, int]) -> tuple[tuple[dict, ...], dict]:
   """Returns the parameters, and the batch statistics, that this step leaves as they are."""
   before, num_steps = stage_steps
-  fractions, progress = objective.trained(state.params), (state.step - before) / num_steps
-  stats = drawing.frozen(state.batch_stats, fractions, progress) if objective.batch_stats == "trained" else {}
-  return (drawing.unused(draw), drawing.frozen(state.params, fractions, progress)), stats
+  fractions, taken = objective.trained(state.params), state.step - before
+  stats = drawing.frozen(state.batch_stats, fractions, taken, num_steps) if objective.batch_stats == "trained" else {}
+  return (drawing.unused(draw), drawing.frozen(state.params, fractions, taken, num_steps)), stats
 
 
 def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module,
