@@ -268,10 +268,11 @@ def _log_gamma(a: Array, log_f: Array, bandwidth: ArrayLike) -> Array:
   Without it log Γ(1/h + 1) is 364 at h = 0.01, and float32 leaves an error of 8e-5 in a log-density. With it a sum is
   near the entropy of f by h, at most 69 for two classes. Above 4 it is Stirling's series, with log a = log f - log h.
   """
-  few, many = jnp.minimum(a, 4), jnp.maximum(a, 4)
+  largest = 4 if a.dtype.itemsize <= 4 else jnp.inf  # The series has the digits of float32.
+  few, many = jnp.minimum(a, largest), jnp.maximum(a, 4)
   series = 0.5 * jnp.log(2 * jnp.pi * many) + 1 / (12 * many) - 1 / (360 * many**3) + 1 / (1260 * many**5)
   unit = jnp.log(jnp.asarray(bandwidth, a.dtype)) + 1
-  return jnp.where(a > 4, a * log_f + series, gammaln(few + 1) + few * unit)
+  return jnp.where(a > largest, a * log_f + series, gammaln(few + 1) + few * unit)
 
 
 def _over_rows(function: Callable, rows: tuple[Array, ...], size: int) -> Array:
