@@ -105,7 +105,10 @@ def _knots(x: Array, y: Array, weights: Array) -> Array:
   order = jnp.argsort(jnp.where(weights > 0, x, jnp.inf))
   ordered, ranks = x[order], jnp.cumsum(masses[order])
   levels = (jnp.arange(NUM_KNOTS, dtype=x.dtype) + 0.5) / NUM_KNOTS * ranks[-1]
-  at = [ordered[jnp.clip(jnp.searchsorted(ranks, levels, side=side), 0, len(x) - 1)] for side in ("left", "right")]
+  # A level that sums of masses reach but for rounding lies between two examples, whatever order rows come in.
+  near = 8 * jnp.finfo(x.dtype).eps * ranks[-1]
+  at = [ordered[jnp.clip(jnp.searchsorted(ranks, levels + sign * near, side=side), 0, len(x) - 1)]
+        for sign, side in ((-1, "left"), (1, "right"))]
   quantiles = (at[0] + at[1]) / 2
   gap = jnp.maximum(GAP * (quantiles[-1] - quantiles[0]), ROUNDING * jnp.maximum(1, jnp.max(jnp.abs(quantiles))))
   offsets = gap * jnp.arange(NUM_KNOTS, dtype=x.dtype)

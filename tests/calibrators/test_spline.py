@@ -120,11 +120,16 @@ def test_the_penalty_has_the_lowest_nll_of_held_out_examples():
 
 
 def test_the_order_of_examples_does_not_matter():
-  logits, labels = synthetic(*SHAPE)
-  order = np.random.default_rng(0).permutation(SHAPE[0])
-  one, other = (made("spline_calibration").fit(logits[rows], labels[rows]) for rows in (np.arange(SHAPE[0]), order))
-  np.testing.assert_array_equal(one["penalty"], other["penalty"])
-  np.testing.assert_allclose(one["level"], other["level"], rtol=1e-3, atol=1e-3)
+  """Not even where the masses of 3 events of 8 examples add up to the levels of knots, but for rounding."""
+  logits, drawn = synthetic(*SHAPE)
+  order, calibrator = np.random.default_rng(0).permutation(SHAPE[0]), made("spline_calibration")
+  for labels in (drawn, np.where(np.arange(SHAPE[0]) % 8 < 3, 0, 1).astype(np.int32)):
+    one, other = (calibrator.fit(logits[rows], labels[rows]) for rows in (np.arange(SHAPE[0]), order))
+    np.testing.assert_array_equal(one["penalty"], other["penalty"])
+    np.testing.assert_allclose(one["knots"], other["knots"], atol=1e-5)
+    # Coefficients of a flat optimum are determined less well than what they predict.
+    probs = (np.exp(calibrator.apply(params, logits)) for params in (one, other))
+    np.testing.assert_allclose(*probs, atol=3e-4)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 300.0])
