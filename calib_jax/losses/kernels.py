@@ -245,7 +245,8 @@ def log_densities(log_f: Array, valid: Array, bandwidth: ArrayLike) -> Array:
 
 def _log_kernel(every: Array, weights: Array, bandwidth) -> Callable[[Array, Array], Array]:
   """A function of a row's log f and place: weighted log-densities there of N Dirichlet kernels, its own once less."""
-  # With α = f_j/h + 1: Σ_k (f_jk/h) log f_ik - Σ_k log Γ(α_k), less log Γ(Σ_k α_k), where Σ_k α_k = 1/h + F.
+  # With α = f_j/h + 1: Σ_k (f_jk/h) log f_ik - Σ_k log Γ(α_k), less log Γ(Σ_k α_k) + (log h + 1)/h, the same of all
+  # kernels, where Σ_k α_k = 1/h + F.
   concentration = jnp.exp(every) / bandwidth
   log_beta, left_out = jnp.sum(_log_gamma(concentration, every, bandwidth), axis=-1), -1e30
   if weights.dtype == jnp.bool_:

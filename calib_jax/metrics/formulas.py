@@ -153,4 +153,4 @@ def fewest(total: Array, share: Array | float) -> Array:
   xp = array_module(total)
   total, share = xp.maximum(total, 1).astype(xp.float32), xp.asarray(share, xp.float32)
   rounding = xp.asarray(1 - 2 * np.finfo(np.float32).eps, xp.float32)
-  return xp.maximum(xp.ceil(share * total * rounding), 1).astype(xp.int32)
+  return xp.ceil(share * total * rounding).astype(xp.int32)
