@@ -64,8 +64,7 @@ def jobs(methods: Sequence[Method], num_seeds: int | None = None) -> list[Job]:
     seeds = tuple(range(config.seed, config.seed + (num_seeds or config.num_seeds)))
     declared = settings.digest(config)
     if method.search:
-      search = {settings.CALLED.get(key, key): values for key, values in method.search.items()}
-      declared = settings.hashed([declared, search, dict(method.trials)])
+      declared = settings.hashed([declared, dict(method.search), dict(method.trials)])
     if method.members > 1:
       declared = settings.hashed([declared, method.members])
     if config.evaluation.laplace:  # Which changes what is predicted, and not what is trained.
