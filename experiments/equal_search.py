@@ -54,8 +54,7 @@ def methods(options: argparse.Namespace) -> list[Method]:
   own = {name: {**recipe.at(options.scale), **chosen.get(name, {})} for name, recipe in METHODS.items()}
   augmentation = {**COMBINED["RandAugment"].at(options.scale), **chosen.get("RandAugment", {})}
   path = sweep.stem_of(EXPERIMENT, options)
-  search = functools.partial(halving.halve, base, score=validated, path=path.with_name(f"{path.name}_halving.csv"),
-                             most_lost=1.0)
+  search = functools.partial(halving.halve, base, score=validated, path=path.with_name(f"{path.name}_halving.csv"))
 
   every = {"method": {BASELINE: own[BASELINE], **own}}
   lowest = search(every, halving.draw(every, len(own)), num_left=NUM_METHODS + 1)

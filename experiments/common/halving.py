@@ -22,19 +22,16 @@ Space = Mapping[str, Mapping[str, Mapping[str, object]]]  # The fields of each c
 
 
 class Standing(NamedTuple):
-  """A candidate: the choice of each part, and its mean scores over the seeds that it has been trained with."""
+  """A candidate: the choice of each part, and its mean loss over the seeds that it has been trained with."""
 
   choice: Mapping[str, str]
   loss: float  # Infinite if it cannot be trained.
-  accuracy: float
-  num_seeds: int
 
 
-def draw(space: Space, number: int, allowed: Callable[[dict[str, str]], bool] = lambda choice: True,
-         seed: int = 0) -> list[dict[str, str]]:
+def draw(space: Space, number: int) -> list[dict[str, str]]:
   """Returns so many different combinations of one choice of each part; the first choices are always among them."""
   first, *others = (dict(zip(space, names, strict=True)) for names in itertools.product(*space.values()))
-  others = [others[i] for i in np.random.default_rng(seed).permutation(len(others)) if allowed(others[i])]
+  others = [others[i] for i in np.random.default_rng(0).permutation(len(others))]
   return [first, *others[:max(number - 1, 0)]]
 
 
@@ -43,7 +40,7 @@ def fields(space: Space, choice: Mapping[str, str]) -> dict[str, object]:
   return {key: value for part, name in choice.items() for key, value in space[part][name].items()}
 
 
-def rungs(number: int, num_left: int = 3, eta: int = 3) -> list[tuple[int, int]]:
+def rungs(number: int, num_left: int = 3) -> list[tuple[int, int]]:
   """Returns how many candidates each rung has, and with how many seeds each of them is scored.
 
   >>> rungs(81)
@@ -51,39 +48,37 @@ def rungs(number: int, num_left: int = 3, eta: int = 3) -> list[tuple[int, int]]
   """
   sizes = [number]
   while sizes[-1] > num_left:
-    sizes.append(max(sizes[-1] // eta, num_left))
+    sizes.append(max(sizes[-1] // 3, num_left))
   return [(size, 2**i) for i, size in enumerate(sizes)]
 
 
 def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, str]],
-          score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, most_lost: float, num_left: int = 3,
-          say: Callable[[str], object] = print) -> list[Standing]:
-  """Returns the last candidates, choices of parts that change a config, from the best on.
+          score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, num_left: int = 3) -> list[Standing]:
+  """Returns the last candidates, choices of parts that change a config, from the lowest loss on.
 
-  ``score`` gives the loss and the accuracy of each seed; who loses more than ``most_lost`` of accuracy to the first
-  candidate is out. What ``path``, a ``.csv`` file of scores, holds is not trained again.
+  ``score`` gives the loss and the accuracy of each seed. The first candidate goes on whatever its loss is. What
+  ``path``, a ``.csv`` file of scores, holds is not trained again.
   """
   saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
   remaining, standings = [*candidates], []
   for size, seeds in rungs(len(candidates), num_left):
     remaining = remaining[:size]
-    standings = [_standing(config, space, choice, seeds, score, saved, path, say) for choice in remaining]
-    reference = standings[0]
-    allowed = [x for x in standings if np.isfinite(x.loss) and x.accuracy > reference.accuracy - most_lost]
-    ranked = sorted(allowed, key=lambda x: x.loss)
-    say(f"{len(remaining)} candidates, {seeds} seeds: the best is {text(ranked[0].choice)}, {ranked[0].loss:.4f}")
-    remaining = [reference.choice, *(x.choice for x in ranked if x is not reference)]
-    standings = ranked
+    first = remaining[0]
+    scored = [_standing(config, space, choice, seeds, score, saved, path) for choice in remaining]
+    standings = sorted((x for x in scored if np.isfinite(x.loss)), key=lambda x: x.loss)
+    best = standings[0]
+    print(f"{len(remaining)} candidates, {seeds} seeds: the best is {text(best.choice)}, {best.loss:.4f}")
+    remaining = [first, *(x.choice for x in standings if x.choice is not first)]
   return standings
 
 
-def _standing(config, space, choice, num_seeds, score, saved, path, say) -> Standing:
+def _standing(config, space, choice, num_seeds, score, saved, path) -> Standing:
   """Scores a candidate on seeds that it has not been scored on."""
   try:
     changed = settings.changed(config, {**fields(space, choice), "num_seeds": 1})
   except UserError as error:  # Some losses do not take the labels of some augmentations.
-    say(f"{text(choice)}: left out, because {error}")
-    return Standing(choice, np.inf, 0.0, 0)
+    print(f"{text(choice)}: left out, because {error}")
+    return Standing(choice, np.inf)
   keys = [(settings.digest(changed), str(seed)) for seed in range(FIRST_SEED, FIRST_SEED + num_seeds)]
   if missing := [key for key in keys if key not in saved]:
     new = [{"config": key[0], "seed": key[1], "choice": json.dumps(choice), "loss": f"{loss:.6f}",
@@ -91,10 +86,9 @@ def _standing(config, space, choice, num_seeds, score, saved, path, say) -> Stan
               changed, {"seed": int(missing[0][1]), "num_seeds": len(missing)})), strict=True)]
     rows.append(path, new)
     saved |= dict(zip(missing, new, strict=True))
-  loss, accuracy = ([float(saved[key][column]) for key in keys] for column in ("loss", "accuracy"))
-  say(f"{text(choice)}, seeds {keys[0][1]} to {keys[-1][1]}: loss {np.mean(loss):.4f}, accuracy "
-      f"{100 * np.mean(accuracy):.2f}%")
-  return Standing(choice, float(np.mean(loss)), float(np.mean(accuracy)), len(keys))
+  loss, accuracy = (np.mean([float(saved[key][column]) for key in keys]) for column in ("loss", "accuracy"))
+  print(f"{text(choice)}, seeds {keys[0][1]} to {keys[-1][1]}: loss {loss:.4f}, accuracy {100 * accuracy:.2f}%")
+  return Standing(choice, float(loss))
 
 
 def text(choice: Mapping[str, str]) -> str:

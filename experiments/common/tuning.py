@@ -99,19 +99,19 @@ def search_space(secondary: Mapping[str, object]) -> dict[str, tuple[float, ...]
   return space | {"optimizer.l2": L2}
 
 
-def best(trials: Sequence[Trial], most_lost: float = MOST_LOST) -> Trial:
-  """Returns the trial of the lowest ECE that loses at most ``most_lost`` of the highest accuracy, or a UserError."""
+def best(trials: Sequence[Trial]) -> Trial:
+  """Returns the trial of the lowest ECE that loses less than ``MOST_LOST`` of the highest accuracy, or a UserError."""
   finite = [trial for trial in trials if np.isfinite(trial.ece)]
   if not finite:
     raise UserError(f"none of the {len(trials)} settings trains: " + "; ".join(_text(t.fields) for t in trials))
   most_accurate = max(trial.accuracy for trial in finite)
-  allowed = [trial for trial in finite if trial.accuracy > most_accurate - most_lost]
+  allowed = [trial for trial in finite if trial.accuracy > most_accurate - MOST_LOST]
   return min(allowed, key=lambda trial: trial.ece)
 
 
 def tuned(config: ConfigDict, search: Mapping[str, Iterable], *, one_at_a_time: bool, path: pathlib.Path | None = None,
           validate: Callable[[ConfigDict], tuple[float, float]] | None = None,
-          ladders: Mapping[str, Sequence] = LADDERS, say: Callable[[str], object] = print) -> Tuned:
+          ladders: Mapping[str, Sequence] = LADDERS) -> Tuned:
   """Tunes one field after another, each with the best values of those before, or tries all combinations.
 
   ``ladders`` has further values, from the smallest on, for where the best is the first or the last. What ``path``, a
@@ -137,11 +137,11 @@ def tuned(config: ConfigDict, search: Mapping[str, Iterable], *, one_at_a_time: 
           if path:
             rows.append(path, [saved[name]])
         trials.append(trial := Trial(dict(fields), float(saved[name]["accuracy"]), float(saved[name]["ece"])))
-        say(f"{_text(fields)}: accuracy {100 * trial.accuracy:.2f}%, ECE {100 * trial.ece:.2f}%")
+        print(f"{_text(fields)}: accuracy {100 * trial.accuracy:.2f}%, ECE {100 * trial.ece:.2f}%")
       tried = beyond(trials, best(trials).fields, {key: ladders.get(key, ()) for key in keys})
     chosen, every_trial = best(trials).fields, every_trial + trials
     if one_at_a_time:
-      say(f"{keys[0]} = {chosen[keys[0]]} is the best.")
+      print(f"{keys[0]} = {chosen[keys[0]]} is the best.")
   return Tuned(settings.changed(config, chosen), chosen, every_trial)
 
 
