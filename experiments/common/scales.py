@@ -58,9 +58,9 @@ def directory(options: argparse.Namespace) -> dict[str, object]:
   return {"data.dir": options.data}
 
 
-def scaled(fields: Mapping[str, object], scale: str) -> dict[str, object]:
-  """Returns the fields of a method with the values that replace them at a scale."""
-  return {key: {**value, **SCALED[scale].get(key, {})} if isinstance(value, dict) else SCALED[scale].get(key, value)
+def scaled(fields: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
+  """Returns the fields of a method with the values that replace them at a scale, such as those of ``SCALED``."""
+  return {key: {**value, **values.get(key, {})} if isinstance(value, dict) else values.get(key, value)
           for key, value in fields.items()}
 
 

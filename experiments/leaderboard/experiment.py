@@ -13,12 +13,10 @@ The command for the leaderboard that docs/results.md shows also writes its top t
 import argparse
 import functools
 
-from ml_collections import ConfigDict
-
 from experiments.common import scales, settings
 from experiments.common.declaration import Experiment, Method
 from experiments.leaderboard import figure, page
-from experiments.leaderboard.methods import COMBINED, METHODS, Recipe
+from experiments.leaderboard.methods import COMBINED, METHODS
 
 CALIBRATORS = {
   "TS": {"name": "temperature_scaling"},
@@ -44,14 +42,9 @@ FITTED_TO_FEWER = {f"{label}, n = {n}": {**CALIBRATORS[label], "num_examples": n
 
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns the methods of a scale; those beyond the papers are the last."""
-  shared = functools.cache(lambda: scales.base(options))
-
-  def configured(recipe: Recipe) -> ConfigDict:
-    return settings.changed(shared(), recipe.at(options.scale))
-
-  trials = scales.TRIALS | ({"num_seeds": 1} if options.scale == "tiny" else {})
-  return [Method("", name, functools.partial(configured, recipe), recipe.search, trials if recipe.search else {},
-                 one_at_a_time=len(recipe.search) > 1, members=recipe.members)
+  base, trials = scales.base(options), scales.TRIALS | ({"num_seeds": 1} if options.scale == "tiny" else {})
+  return [Method("", name, functools.partial(settings.changed, base, recipe.at(options.scale)), recipe.search,
+                 trials if recipe.search else {}, one_at_a_time=len(recipe.search) > 1, members=recipe.members)
           for name, recipe in {**METHODS, **COMBINED}.items()]
 
 

@@ -21,7 +21,7 @@ class Recipe(NamedTuple):
 
   def at(self, scale: str) -> dict[str, object]:
     """Returns the fields that it sets at a scale."""
-    return scales.scaled({**self.fields, **(self.at_paper_scale if scale == "paper" else {})}, scale)
+    return scales.scaled({**self.fields, **(self.at_paper_scale if scale == "paper" else {})}, scales.SCALED[scale])
 
 
 def _primary(name: str, key: str, values: Sequence, **options) -> Recipe:

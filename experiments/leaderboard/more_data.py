@@ -9,11 +9,10 @@ the second of the three that were tried. A tenth of the images validates and fit
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import functools
 import sys
 
-from ml_collections import ConfigDict
 import pandas as pd
 from scipy import stats
 
@@ -33,32 +32,20 @@ COMPARED = (("accuracy", "none"), ("nll", "none"), ("ece", "none"), ("nll", "TS"
 
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns the methods with the settings of the leaderboard."""
-  shared = functools.cache(lambda: _base(options))
-  names = MANY_CLASSES if "imagenet" in options.data else NAMES
-  return [Method("", name, functools.partial(_config, shared, name, options.scale)) for name in names]
-
-
-def _base(options: argparse.Namespace) -> ConfigDict:
-  config = scales.base(argparse.Namespace(**vars(options), network=NETWORK))
+  names, of_few = MANY_CLASSES if "imagenet" in options.data else NAMES, rows.texts(FEW)
   fields = {"num_seeds": 1}
   if options.scale == "laptop":
     fields |= {"data.num_examples": 0, "data.shrink": options.shrink, "data.validation_fraction": 0.1}
-  return settings.changed(config, fields)
+  base = settings.changed(scales.base(options), fields)
+  return [Method("", name, functools.partial(settings.changed, base, METHODS[name].at(options.scale) | chosen))
+          for name, chosen in setting(names, of_few).items()]
 
 
-def _config(shared, name: str, scale: str) -> ConfigDict:
-  recipe = METHODS[name]
-  return settings.changed(settings.changed(shared(), recipe.at(scale)), setting(name))
-
-
-@functools.cache
-def _chosen() -> dict[str, dict[str, object]]:
-  return comparison.chosen(rows.texts(FEW))
-
-
-def setting(name: str) -> Mapping[str, object]:
-  """Returns the values of the tuned fields of a method."""
-  return _chosen()[name] if name not in SECOND else {key: x[1] for key, x in METHODS[name].search.items()}
+def setting(names: Sequence[str], few_rows: pd.DataFrame) -> dict[str, Mapping[str, object]]:
+  """Returns the values of the tuned fields of each method."""
+  chosen = comparison.chosen(few_rows)
+  return {name: {key: x[1] for key, x in METHODS[name].search.items()} if name in SECOND else chosen[name]
+          for name in names}
 
 
 def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
@@ -68,8 +55,8 @@ def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
   now, few = ({pair: ranking.of_methods(part, *pair) for pair in COMPARED} for part in (table_rows, few_rows))
   names = [name for name in METHODS if name in now[COMPARED[0]]]
   headings = {pair: comparison.heading(pair[0]) + " after TS" * (pair[1] == "TS") for pair in COMPARED}
-  cells = [[name, comparison.settings(setting(name)),
-            *(_cell(now[pair], few[pair], name, pair[0]) for pair in COMPARED)] for name in names]
+  cells = [[name, comparison.settings(chosen), *(_cell(now[pair], few[pair], name, pair[0]) for pair in COMPARED)]
+           for name, chosen in setting(names, few_rows).items()]
   correlations = []
   for pair, heading in headings.items():
     both = [name for name in names if name in few[pair]]
@@ -93,13 +80,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of this experiment."""
   parser.add_argument("--data", default="", help="an .npz file of images, as docs/data_and_models.md describes it")
   parser.add_argument("--shrink", type=int, default=2, help="the side of the squares of pixels that are averaged")
+  parser.set_defaults(network=NETWORK)
 
 
 EXPERIMENT = Experiment(
   "leaderboard.more_data", "The leaderboard with more data", methods, CALIBRATORS,
   ("accuracy", "nll", "brier", "ece", "aurc", "ece_shifted"), shown=("none", "TS"), arguments=arguments,
-  suffix=lambda options: scales.suffix(argparse.Namespace(**vars(options), network=NETWORK)), cost=page.cost_of,
-  findings=findings)
+  suffix=scales.suffix, cost=page.cost_of, findings=findings)
 
 if __name__ == "__main__":
   sys.exit(sweep.main(EXPERIMENT))
