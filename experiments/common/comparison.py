@@ -23,8 +23,6 @@ HEADINGS = {"ece_corrected": "ECE % less its bias", "floor": "noise floor %", "p
             "accuracy_train": "train accuracy %", "ece_train": "train ECE %", "auroc_ood": "AUROC %",
             "fpr95_ood": "FPR95 %"}
 DIGITS = {"nll": 4, "brier": 4, "p_value": 3}
-
-
 UNIT = 1e-5  # Of the values without blocks of images that rows hold.
 
 
@@ -176,15 +174,11 @@ def p_text(p_value: float) -> str:
   return "" if np.isnan(p_value) else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def lower_is_better(column: str) -> bool | None:
-  """Returns whether a lower value of a column is better; None if neither is."""
-  return COLUMNS[column].lower_is_better if column in COLUMNS else True if column in OTHER_ERRORS else None
-
-
 def best(by_key: Mapping[Key, BySeed], column: str) -> set[Key]:
   """Returns the rows that are better than every other of their task, by paired intervals that exclude zero."""
-  lower, winners = lower_is_better(column), set()
-  tasks = dict.fromkeys(key[0] for key in by_key)
+  # None if neither a lower nor a higher value is better.
+  lower = COLUMNS[column].lower_is_better if column in COLUMNS else True if column in OTHER_ERRORS else None
+  tasks, winners = dict.fromkeys(key[0] for key in by_key), set()
   for task in tasks if lower is not None else ():
     means = {key: by_seed.mean for key, by_seed in by_key.items() if key[0] == task}
     means = {key: mean if lower else -mean for key, mean in means.items() if np.isfinite(mean)}

@@ -24,7 +24,7 @@ from scipy import special
 from calib_jax import losses
 from calib_jax._numerics import binning
 from calib_jax.reports import style
-from experiments.common import commands, rows, scales
+from experiments.common import commands, ranking, rows, scales
 from experiments.common.figures import png
 
 NAME = "loss_figures"
@@ -66,12 +66,6 @@ def slope(loss: Callable[..., jax.Array], p: np.ndarray, **options: object) -> j
   """
   of_one = jax.grad(lambda q: loss(jnp.log(jnp.stack([q, 1 - q])), jnp.array(0), **options))
   return jax.jit(jax.vmap(of_one))(jnp.asarray(p, jnp.float32))
-
-
-def mean_ece(results: pd.DataFrame, method: str) -> float:
-  """Returns the mean ECE of a method in percent, over seeds and without a calibrator; nan if it has no rows."""
-  part = results[(results["method"] == method) & (results["calibrator"] == "none")]
-  return float(100 * part["ece"].astype(float).mean())
 
 
 def draw(results: Mapping[str, pd.DataFrame], path: pathlib.Path) -> None:
@@ -126,9 +120,10 @@ def _distributions(axes) -> None:
 
 
 def _scores(axes, results: Mapping[str, pd.DataFrame]) -> None:
+  means = [ranking.means(x, "ece", "none") for x in results.values()]
   for i, (label, method) in enumerate(SCORES.items()):
-    axes.bar(np.arange(len(results)) + 0.2 * (i - 1.5), [mean_ece(x, method) for x in results.values()], 0.19,
-             color=style.COLOURS[i], label=label)
+    axes.bar(np.arange(len(results)) + 0.2 * (i - 1.5), [100 * by_method.get(method, np.nan) for by_method in means],
+             0.19, color=style.COLOURS[i], label=label)
   axes.set_xticks(range(len(results)), [name.replace(", ", "\n") for name in results], fontsize="small")
   axes.set(ylabel="test ECE, %", title="Scores (Zhou et al., Figure 2)")
 
