@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import special
 
 from calib_jax.evaluation.columns import COLUMNS
+from calib_jax.reports import markup
 from experiments.common import markdown, scales
 from experiments.common.rows import Row, Rows
 
@@ -255,23 +256,10 @@ def markdown_tables(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | Non
 
 
 def latex(rows: pd.DataFrame, columns: Sequence[str], cost: Cost | None = None) -> str:
-  """Returns the same as LaTeX, for the package booktabs."""
-  first = headings(rows, columns, cost)
-  lines = [f"\\begin{{tabular}}{{ll{'r' * (len(first) - 2)}}}", "\\toprule",
-           " & ".join(first).replace("%", "\\%").replace("°", "$^\\circ$") + " \\\\"]
-  for task, parts in _by_task(rows, columns, cost).items():
-    lines += ["\\midrule", *([f"\\multicolumn{{{len(first)}}}{{l}}{{{_escaped(task)}}} \\\\"] if task else [])]
-    for (method, calibrator, *costs), texts in parts:
-      cells = [_escaped(method), _escaped(calibrator), *(_latex_cell(text, is_best) for text, is_best in (
-        *((cost_text, False) for cost_text in costs), *texts))]
-      lines.append(" & ".join(cells) + " \\\\")
-  return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
-
-
-def _latex_cell(text: str, is_best: bool) -> str:
-  text = text.replace(" ± ", " \\pm ")
-  return f"$\\mathbf{{{text}}}$" if is_best else f"${text}$" if text and "diverged" not in text else text
-
-
-def _escaped(text: str) -> str:
-  return text.replace("_", "\\_").replace("%", "\\%").replace("&", "\\&")
+  """Returns the same as LaTeX, for the package booktabs; the task is a comment above its table."""
+  tables, first = [], headings(rows, columns, cost)
+  for task, lines in _by_task(rows, columns, cost).items():
+    cells = [[*names, *(text for text, _ in texts)] for names, texts in lines]
+    best_cells = [[*[False] * len(names), *(is_best for _, is_best in texts)] for names, texts in lines]
+    tables.append((f"% {task}\n" if task else "") + markup.booktabs([first, *cells], 2, best_cells))
+  return "\n".join(tables)
