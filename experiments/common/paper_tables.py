@@ -45,7 +45,8 @@ def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
 
   def methods(options):
     """Cross entropy comes first; all have the fields of their data set."""
-    cells, every_method = [(data, model) for data, models in paper.NETWORKS.items() for model in models], []
+    every_method = []
+    cells = [(data, model) for data, models in paper.NETWORKS.items() for model in models]
     trials = scales.TRIALS | ({"num_seeds": 1} if options.scale != "laptop" else {})
     for data, model in cells if options.scale == "paper" else [(AT_LAPTOP[0], cells[0][1])]:
       losses = paper.losses(data, model)

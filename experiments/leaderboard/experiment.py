@@ -42,7 +42,8 @@ FITTED_TO_FEWER = {f"{label}, n = {n}": {**CALIBRATORS[label], "num_examples": n
 
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns the methods of a scale; those beyond the papers are the last."""
-  base, trials = scales.base(options), scales.TRIALS | ({"num_seeds": 1} if options.scale == "tiny" else {})
+  base = scales.base(options)
+  trials = scales.TRIALS | ({"num_seeds": 1} if options.scale == "tiny" else {})
   return [Method("", name, functools.partial(settings.changed, base, recipe.at(options.scale)), recipe.search,
                  trials if recipe.search else {}, one_at_a_time=len(recipe.search) > 1, members=recipe.members)
           for name, recipe in {**METHODS, **COMBINED}.items()]

@@ -32,16 +32,16 @@ COMPARED = (("accuracy", "none"), ("nll", "none"), ("ece", "none"), ("nll", "TS"
 
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns the methods with the settings of the leaderboard."""
-  names, of_few = MANY_CLASSES if "imagenet" in options.data else NAMES, rows.texts(FEW)
+  names = MANY_CLASSES if "imagenet" in options.data else NAMES
   fields = {"num_seeds": 1}
   if options.scale == "laptop":
     fields |= {"data.num_examples": 0, "data.shrink": options.shrink, "data.validation_fraction": 0.1}
   base = settings.changed(scales.base(options), fields)
   return [Method("", name, functools.partial(settings.changed, base, METHODS[name].at(options.scale) | chosen))
-          for name, chosen in setting(names, of_few).items()]
+          for name, chosen in chosen_settings(names, rows.texts(FEW)).items()]
 
 
-def setting(names: Sequence[str], few_rows: pd.DataFrame) -> dict[str, Mapping[str, object]]:
+def chosen_settings(names: Sequence[str], few_rows: pd.DataFrame) -> dict[str, Mapping[str, object]]:
   """Returns the values of the tuned fields of each method."""
   chosen = comparison.chosen(few_rows)
   return {name: {key: x[1] for key, x in METHODS[name].search.items()} if name in SECOND else chosen[name]
@@ -56,7 +56,7 @@ def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
   names = [name for name in METHODS if name in now[COMPARED[0]]]
   headings = {pair: comparison.heading(pair[0]) + " after TS" * (pair[1] == "TS") for pair in COMPARED}
   cells = [[name, comparison.settings(chosen), *(_cell(now[pair], few[pair], name, pair[0]) for pair in COMPARED)]
-           for name, chosen in setting(names, few_rows).items()]
+           for name, chosen in chosen_settings(names, few_rows).items()]
   correlations = []
   for pair, heading in headings.items():
     both = [name for name in names if name in few[pair]]
