@@ -108,8 +108,7 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
 
 def parse(experiment: Experiment, arguments: Sequence[str] | None = None) -> argparse.Namespace:
   """Returns the options of the command."""
-  parser = argparse.ArgumentParser(prog=f"python -m experiments.{experiment.name}", description=experiment.title,
-                                   allow_abbrev=False)
+  parser = commands.parser(f"experiments.{experiment.name}", experiment.title)
   parser.add_argument("--scale", choices=SCALES, default="laptop")
   parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("experiments/results"))
   parser.add_argument("--seeds", type=commands.count, help="the number of seeds; that of each config by default")

@@ -14,7 +14,6 @@ import optax
 from calib_jax import calibrators, losses
 from calib_jax._numerics.lbfgs import TOLERANCE, minimize
 from calib_jax.calibrators import classwise
-from calib_jax.calibrators.classwise import class_weights, scaling_parameters
 
 Array = jax.Array
 BASES = {
@@ -115,7 +114,7 @@ def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: st
     each = of_classes(params)
     fixed = jax.lax.stop_gradient(each)
     normalized = (fixed - jnp.mean(fixed)) / jnp.std(fixed, ddof=1)
-    return jnp.sum((1 + class_weights(normalized, occurs, alpha, beta)) * each)
+    return jnp.sum((1 + classwise.class_weights(normalized, occurs, alpha, beta)) * each)
 
   def value(params, alpha, beta):
     if objective == "CLS":
@@ -126,7 +125,7 @@ def _stepped(base: calibrators.Calibrator, names: tuple[str, ...], objective: st
   if objective == "CLS":  # α and β are those of the first step.
     gradient = jax.grad(lambda x: scaled(params | {names[0]: x}, alpha, beta))(params[names[0]])
     after = params | {names[0]: params[names[0]] - FIRST_STEP * _shortened(gradient) * gradient}
-    alpha, beta = scaling_parameters(of_classes(params), of_classes(after), occurs, "standard")
+    alpha, beta = classwise.scaling_parameters(of_classes(params), of_classes(after), occurs, "standard")
   iterations = 0
   for name in names:
     fixed = params

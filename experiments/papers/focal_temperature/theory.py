@@ -40,6 +40,7 @@ POINTS = (("logits", 0.25), ("logits", 0.5), ("logits", 1), ("probabilities", 10
 LINE_GAMMAS = (0.5, 3.0, 5.0, 7.0, 10.0)  # Where the published line of four classes is compared with the closest T.
 
 
+@functools.cache
 def logits_grid(num_classes: int, spacing: float | None = None) -> Array:
   """All logits on a grid, ``[N, num_classes]``, up to a shift and the order of the classes, which change nothing.
 
@@ -137,15 +138,12 @@ def tightest(gamma: float) -> tuple[Array, Array]:
 
 def row(num_classes: int, gamma: float) -> list[rows.Row]:
   """Returns the row of the CSV of one γ."""
-  inverse, error = closest(_grid(num_classes), gamma)
+  inverse, error = closest(logits_grid(num_classes), gamma)
   values = {"inverse_temperature": inverse, "error": error}
   bounds = dict.fromkeys(("bound_low", "bound_high", "tightest_low", "tightest_high"), "")
   if num_classes == 2:
     values |= dict(zip(bounds, (*proposition_3(gamma), *tightest(gamma)), strict=True))
   return [bounds | {name: f"{float(value):.5f}" for name, value in values.items()}]
-
-
-_grid = functools.cache(logits_grid)
 
 
 def of_classes(results: pd.DataFrame, num_classes: int) -> pd.DataFrame:
