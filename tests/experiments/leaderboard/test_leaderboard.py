@@ -47,13 +47,17 @@ def test_a_method_that_diverged_is_not_ranked():
   assert ranking.table({"a": {"0": 1.0}, "b": {"0": float("nan")}})[0] == ("a",)
 
 
-def test_claims_are_judged_by_paired_intervals():
-  def made(method, calibrator, values):
-    return pd.DataFrame([{"task": "", "method": method, "calibrator": calibrator, "seed": str(i), "ece": str(x)}
-                         for i, x in enumerate(values)])
+def _rows(**values):
+  """Rows of some seeds: ``method__calibrator`` to the values of a column by its name."""
+  return pd.DataFrame([{
+    "task": "", "method": name.partition("__")[0], "calibrator": name.partition("__")[2], "seed": str(i),
+    **dict(zip(columns, map(str, of_seed), strict=True))}
+    for name, columns in values.items() for i, of_seed in enumerate(zip(*columns.values(), strict=True))])
 
-  table = pd.concat([made("a", "none", (0.1, 0.2, 0.3)), made("b", "none", (0.09, 0.19, 0.288)),
-                     made("c", "none", (0.0, 0.3, 0.3))])
+
+def test_claims_are_judged_by_paired_intervals():
+  table = _rows(a__none={"ece": (0.1, 0.2, 0.3)}, b__none={"ece": (0.09, 0.19, 0.288)},
+                c__none={"ece": (0.0, 0.3, 0.3)})
 
   def judged(row, other, lower=True):
     claim = claims.Claim("", "", (row, "none"), (other, "none"), "ece", lower)
@@ -64,7 +68,7 @@ def test_claims_are_judged_by_paired_intervals():
     "seen here", "not seen here", "cannot tell", "seen here")
   # Over all methods: the mean of each seed.
   every = comparison.paired(*claims.sides(
-    pd.concat([table, made("a", "TS", (0.0, 0.1, 0.2)), made("b", "TS", (0.0, 0.1, 0.2))]),
+    pd.concat([table, _rows(a__TS={"ece": (0.0, 0.1, 0.2)}, b__TS={"ece": (0.0, 0.1, 0.2)})]),
     claims.Claim("", "", ("", "TS"), ("", "none"), "ece")))
   assert every.mean == pytest.approx(np.mean([0.0, 0.1, 0.2]) - np.mean([0.19 / 3, 0.69 / 3, 0.888 / 3]))
 
@@ -79,9 +83,7 @@ def test_claims_of_a_page_compare_like_with_like_and_are_corrected_for_their_num
       tuned = settings | {claim.other[0]: settings[claim.other[0]] | {"loss.primary.gamma": 7.0}}
       assert "gamma" in claims.unlike(claim, tuned), claim
   # One claim is decided alone (p = 0.03), and not beside another one.
-  table = pd.DataFrame([{"task": "", "method": method, "calibrator": "none", "seed": str(i), "ece": str(x)}
-                        for method, values in {"a": (0, 0, 0), "b": (0.8, 1, 1.6), "c": (-1, 1, 0.5)}.items()
-                        for i, x in enumerate(values)])
+  table = _rows(a__none={"ece": (0, 0, 0)}, b__none={"ece": (0.8, 1, 1.6)}, c__none={"ece": (-1, 1, 0.5)})
   both = [claims.Claim("", "", ("a", "none"), (other, "none"), "ece") for other in ("b", "c")]
   of_others = [*both[:1], both[0]._replace(other=("d", "none"))]
   assert [cells[-2:] for cells in claims.table(table, of_others)] == [
@@ -95,13 +97,6 @@ def test_claims_of_a_page_compare_like_with_like_and_are_corrected_for_their_num
   verdict, reason = claims.table(table, [added])[0][-2:]
   assert verdict == "cannot tell" and "a weight near 0" in reason
   assert claims.table(table[::3], both[:1])[0][-2:] == ["cannot tell", "one seed has no interval"]
-
-
-def _rows(**values):
-  """Rows of two seeds: ``method_calibrator`` to the values of a column by its name."""
-  return pd.DataFrame([{
-    "task": "", "method": name.partition("__")[0], "calibrator": name.partition("__")[2], "seed": str(i),
-    **{column: str(x[i]) for column, x in columns.items()}} for name, columns in values.items() for i in range(2)])
 
 
 def test_means_over_all_methods_leave_out_those_of_which_a_seed_has_collapsed():
@@ -139,23 +134,6 @@ def test_few_images_are_drawn_by_the_seed_and_tested_on_the_same(tmp_path):
     images.few(path, 0, num_examples=61, num_test=30)
   with pytest.raises(UserError, match="shrink must divide 4 and 4: got 3"):
     images.few(path, 0, num_examples=60, num_test=30, shrink=3)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_at_paper_scale_second_stages_are_those_of_their_authors():
-  options = sweep.parse(leaderboard.EXPERIMENT, ["--scale=paper"])
-  configs = {method.name: method.config() for method in leaderboard.methods(options) if "TST" in method.name
-           or "MaC" in method.name}
-  for name in ("TST", "V-TST"):  # As Jordahn & Olmos 2024.
-    config, training = configs[name], configs[name].training
-    assert (config.augmentation.name, config.augmentation.padding, config.schedule.augment) == ("crop_flip", 4, True)
-    assert (training.batch_size, config.schedule.stage2_batch_size, config.schedule.stage2_epochs) == (128, 256, 40)
-    # Every epoch of both stages counts.
-    assert (training.select, training.select_after_epochs, training.evaluate_every_epochs) == ("best", 0, 1)
-  epochs = {"MaC-Cal": 100, "MaC-Cal, printed": 40, "TST, as Ni et al.": 40, "V-TST, as Ni et al.": 40}
-  for name, number in epochs.items():
-    training, schedule = configs[name].training, configs[name].schedule
-    assert (schedule.stage2_epochs, training.select, schedule.stage2_batch_size) == (number, "last", 0)
 
 
 def test_the_top_is_that_of_the_lowest_nll_with_intervals_over_seeds_and_images():

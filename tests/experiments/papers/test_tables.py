@@ -29,7 +29,7 @@ TABLES = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
 
 
 def _methods(name, *arguments):
-  experiment = TABLES[name]
+  experiment = (TABLES | {"leaderboard": leaderboard_experiment.EXPERIMENT})[name]
   return experiment.methods(sweep.parse(experiment, ["--scale=paper", *arguments]))
 
 
@@ -97,6 +97,14 @@ def test_effect_sizes_are_those_of_pooled_deviations():
    {"seed": 1, "head.bottleneck": False, "head.updates": "used", "evaluation.ood": ("cifar100", "svhn_cropped")}),
   ("papers.mac_cal.tables", "cifar10, resnet50", "mmce_masked",
    {"head.name": "masked", "loss.secondary.name": "mmce", "stage2.loss.name": "cross_entropy"}),
+  # As Jordahn & Olmos 2024: every epoch of both stages counts.
+  *(("leaderboard", "", name, {
+    "augmentation.name": "crop_flip", "augmentation.padding": 4, "schedule.augment": True, "training.batch_size": 128,
+    "schedule.stage2_batch_size": 256, "schedule.stage2_epochs": 40, "training.select": "best",
+    "training.select_after_epochs": 0, "training.evaluate_every_epochs": 1}) for name in ("TST", "V-TST")),
+  *(("leaderboard", "", name, {"schedule.stage2_epochs": number, "training.select": "last",
+                               "schedule.stage2_batch_size": 0}) for name, number in (
+    ("MaC-Cal", 100), ("MaC-Cal, printed", 40), ("TST, as Ni et al.", 40), ("V-TST, as Ni et al.", 40))),
 ])
 @pytest.mark.usefixtures("unchecked")
 def test_a_cell_is_the_config_of_its_paper(name, task, method, expected):
