@@ -123,6 +123,15 @@ def parts_of(name: str) -> list[str]:
   return list(filter(None, name.removesuffix(ENSEMBLE).partition(WITH)[2].split(", ")))
 
 
+def method_of(name: str) -> str:
+  """Returns the method of a row.
+
+  >>> method_of("focal with RandAugment, ensemble of 5"), method_of("focal, ensemble of 5")
+  ('focal', 'focal')
+  """
+  return name.partition(WITH)[0].removesuffix(ENSEMBLE)
+
+
 def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
   """Returns the lines of Markdown that compare methods with cross entropy, one network with one and five with five."""
   del name
@@ -158,7 +167,7 @@ def _compared(title: str, by_name: Mapping[str, comparison.BySeed], reference: s
   others = sorted((name for name in by_name if name != reference), key=lambda name: by_name[name].mean)
   changes = [comparison.paired(by_name[name], by_name[reference]) for name in others]
   p_values = holm([change.p_value for change in changes])
-  shown = {sign: [name.partition(WITH)[0].removesuffix(ENSEMBLE) for name, change, p in zip(
+  shown = {sign: [method_of(name) for name, change, p in zip(
     others, changes, p_values, strict=True) if p < 1 - comparison.LEVEL and sign * change.mean > 0] for sign in (-1, 1)}
   cells = [[reference, comparison.cell(by_name[reference], "nll"), "", "", "",
             comparison.cell(accuracy[reference], "accuracy"), comparison.cell(ece[reference], "ece"),
@@ -169,11 +178,13 @@ def _compared(title: str, by_name: Mapping[str, comparison.BySeed], reference: s
                for values, column in ((accuracy, "accuracy"), (ece, "ece"), (floor, "floor")))]
             for name, change, p in zip(others, changes, p_values, strict=True)]
   undecided = len(others) - sum(map(len, shown.values()))
+  same = [method_of(name) for name in others if dict(by_name[name]) == dict(by_name[reference])]
+  same_text = f" ({'; '.join(same)}: the same training as cross entropy's)" if same else ""
   words = [f"Shown to have a {word} log loss than cross entropy with the same search: "
            f"{'; '.join(shown[sign]) or 'none'}." for sign, word in ((-1, "lower"), (1, "higher"))]
   return [markdown.table(["trained with", "log loss", "less that of cross entropy", "relative", "p", "accuracy %",
                           "ECE %", "noise floor %"], cells), "",
-          f"{' '.join(words)} Not shown to differ: {undecided} of {len(others)}. "
+          f"{' '.join(words)} Not shown to differ: {undecided} of {len(others)}{same_text}. "
           + _aim(title, others, by_name, by_name[reference])]
 
 

@@ -16,12 +16,13 @@ LOSS = {WHOLE: 0.40, "cross entropy with RandAugment": 0.42, "cross entropy with
         "focal with RandAugment" + ENSEMBLE: 0.39}
 
 
-def _page(**changed):
-  """The findings of rows of six seeds with these log losses and a little noise."""
+def _page(same=(), **changed):
+  """The findings of rows of six seeds with these log losses and a little noise; ``same`` have those of ``WHOLE``."""
   rng = np.random.default_rng(0)
   rows = [{"task": "", "method": name, "calibrator": LABEL, "seed": str(seed), "nll": str(loss + 0.002 * rng.normal()),
            "accuracy": "0.85", "ece": "0.012", "floor": "0.01"}
           for name, loss in {**LOSS, **changed}.items() for seed in range(6)]
+  rows += [{**row, "method": name} for name in same for row in rows if row["method"] == WHOLE]
   return "\n".join(equal_search.findings(pd.DataFrame(rows)))
 
 
@@ -70,3 +71,8 @@ def test_sentences_follow_from_the_rows():
   assert "Not shown to differ: 2 of 2" in page
   assert "the aim of 5% less than cross entropy with the same search is missed" in page
   assert "Shown to lower the log loss: RandAugment." in page
+
+
+def test_a_method_whose_networks_are_those_of_cross_entropy_is_named():
+  page = _page(same=["weight decay with RandAugment, twice the rate"])
+  assert "Not shown to differ: 2 of 3 (weight decay: the same training as cross entropy's)." in page
