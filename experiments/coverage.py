@@ -49,9 +49,8 @@ class Model(NamedTuple):
 
 PAIR = ("confidence", "correct")
 METRICS = {
-  **{name: Metric(simulation.ESTIMATORS[name][0], PAIR, "bias_corrected", simulation.ESTIMATORS[name][1],
-                  simulation.BIAS[name])
-     for name in ("ECE, 15 equal-width bins", "ECE, 15 equal-mass bins", "equal mass, norm 2", "KS", SLOWEST)},
+  **{name: Metric(simulation.ESTIMATORS[name][0], PAIR, "bias_corrected", simulation.ESTIMATORS[name][1], bias)
+     for name, bias in simulation.BIAS.items()},
   "NLL": Metric(jnp.mean, ("nll",), "percentile", "nll"),
   "Brier": Metric(jnp.mean, ("brier",), "percentile", "brier"),
   "AURC": Metric(metrics.aurc, PAIR, "percentile", "aurc"),
@@ -106,18 +105,5 @@ CELLS = sorted(itertools.product(METRICS, MODELS, SIZES), key=lambda cell: (cell
 STUDY = studies.Study("coverage", ("metric", "model", "size"), tuple(CELLS), coverage, table)
 
 
-def tables() -> str:
-  """The tables of the page: single numbers, differences of two models, and p-values of dependent rows."""
-  return "\n".join([STUDY.page(), differences.STUDY.page(), dependence.STUDY.page()])
-
-
-def main() -> None:
-  """Simulates what has no row yet, and writes the table."""
-  commands.parser(__spec__.name, __doc__).parse_args()
-  for study in (STUDY, dependence.STUDY, differences.STUDY):
-    study.run()
-  studies.write(commands.RESULTS / "coverage.md", "experiments.coverage", tables())
-
-
 if __name__ == "__main__":
-  main()
+  studies.in_docs(__spec__.name, __doc__, commands.RESULTS / "coverage.md", STUDY, differences.STUDY, dependence.STUDY)
