@@ -2,7 +2,7 @@
 
 Run: python -m experiments.coverage
 
-Each simulation draws a sample from data whose posterior is known (estimators/posteriors.py), computes the 95% interval
+Each simulation draws a sample from data whose posterior is known (estimators/simulation.py), computes the 95% interval
 of a metric and checks whether it holds the value that the metric tends to as N grows. The differences of two models are
 those of estimators/differences.py, and p-values of dependent rows those of estimators/dependence.py. In the end the
 tables of results/coverage.md are written from all of them. Everything takes about four hours on one CPU core.
@@ -21,7 +21,7 @@ import pandas as pd
 
 from calib_jax import metrics
 from experiments.common import commands, markdown, studies
-from experiments.estimators import dependence, differences, posteriors, simulation
+from experiments.estimators import dependence, differences, simulation
 
 REPEATS = {100: 500, 300: 500, 1000: 500, 10_000: 200}  # Simulations by the number of examples.
 SIZES = tuple(REPEATS)
@@ -30,7 +30,7 @@ RESAMPLES = {SLOWEST: 50, "NLL": 1000, "Brier": 1000, "AURC": 500}  # Of each in
 
 
 class Metric(NamedTuple):
-  """A metric, its values, the method of its interval and the model of its bias, and its key in ``posteriors.truth``."""
+  """A metric, its values, the method of its interval, its key in ``simulation.limits``, and the model of its bias."""
 
   function: Callable
   inputs: tuple[str, ...]
@@ -40,7 +40,7 @@ class Metric(NamedTuple):
 
 
 class Model(NamedTuple):
-  """The name of the posterior in ``posteriors.POSTERIORS``, the model's exponents, and the shift of its first class."""
+  """The name of the posterior in ``simulation.POSTERIORS``, the model's exponents, and the shift of its first class."""
 
   posterior: str
   exponents: tuple[float, ...]
@@ -79,15 +79,15 @@ def _intervals(metric: Metric, num_resamples: int, arrays, keys):
 def coverage(name: str, model: str, size: int, repeats: int = 0, resamples: int = 0) -> list[dict[str, object]]:
   """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width."""
   metric, (posterior, *distortion) = METRICS[name], MODELS[model]
-  posterior = posteriors.POSTERIORS[posterior]
+  posterior = simulation.POSTERIORS[posterior]
   repeats = repeats or (300 if name in (SLOWEST, "AURC") else REPEATS[size])
   resamples = resamples or RESAMPLES.get(name, 200)
   # Every cell has samples of its own: cells of the same samples would be low or high together.
   of_data, of_intervals = jax.random.split(jax.random.key(zlib.crc32(f"{name}, {model}, {size}".encode())))
-  drawn = posteriors.sample(of_data, (repeats, size), posterior, *distortion)
+  drawn = simulation.sample(of_data, (repeats, size), posterior, *distortion)
   estimate, low, high = map(np.asarray, _intervals(metric, resamples, tuple(drawn[name] for name in metric.inputs),
                                                    jax.random.split(of_intervals, repeats)))
-  truth = posteriors.truth(posterior, *distortion)[metric.target]
+  truth = simulation.limits(posterior, *distortion)[metric.target]
   shares = {"truth": truth, "covered": np.mean((low <= truth) & (truth <= high)), "above": np.mean(low > truth),
             "below": np.mean(high < truth), "bias": np.mean(estimate) - truth, "width": np.mean(high - low)}
   return [{"repeats": repeats, "resamples": resamples, **{key: f"{float(x):.5f}" for key, x in shares.items()}}]
