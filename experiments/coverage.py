@@ -22,6 +22,7 @@ import pandas as pd
 from calib_jax import metrics
 from experiments.common import commands, markdown, studies
 from experiments.estimators import dependence, differences, simulation
+from experiments.estimators.simulation import dirichlet, gaussian_mixture, six_confidences
 
 REPEATS = {100: 500, 300: 500, 1000: 500, 10_000: 200}  # Simulations by the number of examples.
 SIZES = tuple(REPEATS)
@@ -39,14 +40,6 @@ class Metric(NamedTuple):
   bias: metrics.BiasModel = metrics.CONSERVATIVE
 
 
-class Model(NamedTuple):
-  """The name of the posterior in ``simulation.POSTERIORS``, the model's exponents, and the shift of its first class."""
-
-  posterior: str
-  exponents: tuple[float, ...]
-  shift: float = 0.0
-
-
 PAIR = ("confidence", "correct")
 METRICS = {
   **{name: Metric(simulation.ESTIMATORS[name][0], PAIR, "bias_corrected", simulation.ESTIMATORS[name][1], bias)
@@ -55,14 +48,14 @@ METRICS = {
   "Brier": Metric(jnp.mean, ("brier",), "percentile", "brier"),
   "AURC": Metric(metrics.aurc, PAIR, "percentile", "aurc"),
 }
-MODELS = {
-  "calibrated": Model("Gaussian mixture", (1.0, 1.0)), "overconfident": Model("Gaussian mixture", (1.6, 1.6)),
-  "underconfident": Model("Gaussian mixture", (0.7, 0.7)), "by class": Model("Gaussian mixture", (1.6, 0.7)),
-  "calibrated, Dirichlet": Model("Dirichlet", (1.0, 1.0, 1.0)),
-  "by class, Dirichlet": Model("Dirichlet", (1.6, 0.7, 0.7)),
-  "shifted class": Model("Gaussian mixture", (1.0, 1.0), 1.0),
-  "six confidences": Model("six confidences", (1.0, 1.0)),
-  "six confidences, overconfident": Model("six confidences", (1.6, 1.6)),
+MODELS = {  # A posterior, the exponents of a model and, where it has one, the shift of its first class.
+  "calibrated": (gaussian_mixture, (1.0, 1.0)), "overconfident": (gaussian_mixture, (1.6, 1.6)),
+  "underconfident": (gaussian_mixture, (0.7, 0.7)), "by class": (gaussian_mixture, (1.6, 0.7)),
+  "calibrated, Dirichlet": (dirichlet, (1.0, 1.0, 1.0)),
+  "by class, Dirichlet": (dirichlet, (1.6, 0.7, 0.7)),
+  "shifted class": (gaussian_mixture, (1.0, 1.0), 1.0),
+  "six confidences": (six_confidences, (1.0, 1.0)),
+  "six confidences, overconfident": (six_confidences, (1.6, 1.6)),
 }
 
 
@@ -78,16 +71,15 @@ def _intervals(metric: Metric, num_resamples: int, arrays, keys):
 
 def coverage(name: str, model: str, size: int, repeats: int = 0, resamples: int = 0) -> list[dict[str, object]]:
   """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width."""
-  metric, (posterior, *distortion) = METRICS[name], MODELS[model]
-  posterior = simulation.POSTERIORS[posterior]
+  metric = METRICS[name]
   repeats = repeats or (300 if name in (SLOWEST, "AURC") else REPEATS[size])
   resamples = resamples or RESAMPLES.get(name, 200)
   # Every cell has samples of its own: cells of the same samples would be low or high together.
   of_data, of_intervals = jax.random.split(jax.random.key(zlib.crc32(f"{name}, {model}, {size}".encode())))
-  drawn = simulation.sample(of_data, (repeats, size), posterior, *distortion)
+  drawn = simulation.sample(of_data, (repeats, size), *MODELS[model])
   estimate, low, high = map(np.asarray, _intervals(metric, resamples, tuple(drawn[name] for name in metric.inputs),
                                                    jax.random.split(of_intervals, repeats)))
-  truth = simulation.limits(posterior, *distortion)[metric.target]
+  truth = simulation.limits(*MODELS[model])[metric.target]
   shares = {"truth": truth, "covered": np.mean((low <= truth) & (truth <= high)), "above": np.mean(low > truth),
             "below": np.mean(high < truth), "bias": np.mean(estimate) - truth, "width": np.mean(high - low)}
   return [{"repeats": repeats, "resamples": resamples, **{key: f"{float(x):.5f}" for key, x in shares.items()}}]

@@ -147,10 +147,6 @@ def six_confidences(key: Array, shape: tuple[int, ...]) -> Array:
   return jnp.log(jnp.stack([of_first, 1 - of_first], axis=-1))
 
 
-POSTERIORS: dict[str, Callable] = {"Gaussian mixture": gaussian_mixture, "Dirichlet": dirichlet,
-                                   "six confidences": six_confidences}
-
-
 def sample(key: Array, shape: tuple[int, ...], posterior: Callable, exponents: tuple[float, ...], shift: float = 0.0
            ) -> dict[str, Array]:
   """Confidence, correctness (0 or 1), NLL and Brier score of each example, ``shape`` each."""
