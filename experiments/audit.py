@@ -41,14 +41,10 @@ class Sample(NamedTuple):
     both = bool(len(self.blocks)) and len(self.blocks) == len(other.blocks)
     return Sample((self.values - other.values).dropna(), self.blocks - other.blocks if both else np.zeros(0))
 
-  def errors(self) -> np.ndarray:
-    """Returns the standard error of the mean over seeds and that over images."""
-    return np.array([self.values.sem(), self.blocks.std() * (len(self.blocks) - 1) ** 0.5 if len(self.blocks) else 0.0])
-
-  def text(self, digits: int, factor: float, sign: str = "") -> str:
-    """Returns the cell of a table."""
-    mean, error = factor * self.values.mean(), factor * np.hypot(*self.errors())
-    return f"{mean:{sign}.{digits}f}" + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
+  def numbers(self) -> np.ndarray:
+    """Returns the mean, and its standard error over seeds and images."""
+    of_images = self.blocks.std() * (len(self.blocks) - 1) ** 0.5 if len(self.blocks) else 0.0
+    return np.array([self.values.mean(), np.hypot(self.values.sem(), of_images)])
 
 
 Rows = dict[tuple[str, str, str], pd.DataFrame]  # The rows of all seeds by task, method and calibrator.
@@ -107,22 +103,16 @@ def audit(page: pathlib.Path) -> tuple[int, list[str]]:
         continue
       calibrator = cells[1].strip("*") if is_table else "TS" if name.endswith(" after TS") else "none"
       value = sample(rows, column, task, method, calibrator)
-      is_difference = is_ranking and name in DIFFERENCES and method != BASELINE
-      if is_difference:
+      if is_ranking and name in DIFFERENCES and method != BASELINE:
         value = value.less(sample(rows, column, task, BASELINE, calibrator))
       if not np.isfinite(value.values).all() or value.values.empty:
         continue
       checked += 1
-      expected = value.text(len(mean[1]), factor, "+" if is_difference else "")
-      if not _equal(cell.strip("*"), expected, len(mean[1])):
+      printed, expected = [float(x) for x in re.findall(r"[-+]?\d+\.\d+", cell)], factor * value.numbers()
+      unit = 10.0 ** -len(mean[1])
+      if len(printed) > 2 or not np.allclose(printed, expected[:len(printed)], rtol=0, atol=1.5 * unit):
         wrong.append(f"{page.name}: {method}, {calibrator}, {name}: printed {cell}, from the rows {expected}")
   return checked, wrong
-
-
-def _equal(printed: str, expected: str, digits: int) -> bool:
-  """Whether the printed numbers are the first of those expected, but for one in their last digit."""
-  first, second = ([float(x) for x in re.findall(r"[-+]?\d+\.\d+", text)] for text in (printed, expected))
-  return len(first) <= len(second) and np.allclose(first, second[:len(first)], rtol=0, atol=1.01 * 10.0**-digits)
 
 
 def main() -> int:

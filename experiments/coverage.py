@@ -2,7 +2,7 @@
 
 Run: python -m experiments.coverage
 
-Each simulation draws a sample from data whose posterior is known (estimators/posteriors.py), computes the 95% interval
+Each simulation draws a sample from data whose posterior is known (estimators/simulation.py), computes the 95% interval
 of a metric and checks whether it holds the value that the metric tends to as N grows. The differences of two models are
 those of estimators/differences.py, and p-values of dependent rows those of estimators/dependence.py. In the end the
 tables of results/coverage.md are written from all of them. Everything takes about four hours on one CPU core.
@@ -21,7 +21,8 @@ import pandas as pd
 
 from calib_jax import metrics
 from experiments.common import commands, markdown, studies
-from experiments.estimators import dependence, differences, posteriors, simulation
+from experiments.estimators import dependence, differences, simulation
+from experiments.estimators.simulation import dirichlet, gaussian_mixture, six_confidences
 
 REPEATS = {100: 500, 300: 500, 1000: 500, 10_000: 200}  # Simulations by the number of examples.
 SIZES = tuple(REPEATS)
@@ -30,7 +31,7 @@ RESAMPLES = {SLOWEST: 50, "NLL": 1000, "Brier": 1000, "AURC": 500}  # Of each in
 
 
 class Metric(NamedTuple):
-  """A metric, its values, the method of its interval and the model of its bias, and its key in ``posteriors.truth``."""
+  """A metric, its values, the method of its interval, its key in ``simulation.limits``, and the model of its bias."""
 
   function: Callable
   inputs: tuple[str, ...]
@@ -39,31 +40,22 @@ class Metric(NamedTuple):
   bias: metrics.BiasModel = metrics.CONSERVATIVE
 
 
-class Model(NamedTuple):
-  """The name of the posterior in ``posteriors.POSTERIORS``, the model's exponents, and the shift of its first class."""
-
-  posterior: str
-  exponents: tuple[float, ...]
-  shift: float = 0.0
-
-
 PAIR = ("confidence", "correct")
 METRICS = {
-  **{name: Metric(simulation.ESTIMATORS[name][0], PAIR, "bias_corrected", simulation.ESTIMATORS[name][1],
-                  simulation.BIAS[name])
-     for name in ("ECE, 15 equal-width bins", "ECE, 15 equal-mass bins", "equal mass, norm 2", "KS", SLOWEST)},
+  **{name: Metric(simulation.ESTIMATORS[name][0], PAIR, "bias_corrected", simulation.ESTIMATORS[name][1], bias)
+     for name, bias in simulation.BIAS.items()},
   "NLL": Metric(jnp.mean, ("nll",), "percentile", "nll"),
   "Brier": Metric(jnp.mean, ("brier",), "percentile", "brier"),
   "AURC": Metric(metrics.aurc, PAIR, "percentile", "aurc"),
 }
-MODELS = {
-  "calibrated": Model("Gaussian mixture", (1.0, 1.0)), "overconfident": Model("Gaussian mixture", (1.6, 1.6)),
-  "underconfident": Model("Gaussian mixture", (0.7, 0.7)), "by class": Model("Gaussian mixture", (1.6, 0.7)),
-  "calibrated, Dirichlet": Model("Dirichlet", (1.0, 1.0, 1.0)),
-  "by class, Dirichlet": Model("Dirichlet", (1.6, 0.7, 0.7)),
-  "shifted class": Model("Gaussian mixture", (1.0, 1.0), 1.0),
-  "six confidences": Model("six confidences", (1.0, 1.0)),
-  "six confidences, overconfident": Model("six confidences", (1.6, 1.6)),
+MODELS = {  # A posterior, the exponents of a model and, where it has one, the shift of its first class.
+  "calibrated": (gaussian_mixture, (1.0, 1.0)), "overconfident": (gaussian_mixture, (1.6, 1.6)),
+  "underconfident": (gaussian_mixture, (0.7, 0.7)), "by class": (gaussian_mixture, (1.6, 0.7)),
+  "calibrated, Dirichlet": (dirichlet, (1.0, 1.0, 1.0)),
+  "by class, Dirichlet": (dirichlet, (1.6, 0.7, 0.7)),
+  "shifted class": (gaussian_mixture, (1.0, 1.0), 1.0),
+  "six confidences": (six_confidences, (1.0, 1.0)),
+  "six confidences, overconfident": (six_confidences, (1.6, 1.6)),
 }
 
 
@@ -79,16 +71,15 @@ def _intervals(metric: Metric, num_resamples: int, arrays, keys):
 
 def coverage(name: str, model: str, size: int, repeats: int = 0, resamples: int = 0) -> list[dict[str, object]]:
   """The share of intervals that hold the true value, lie above it and below it; bias of the estimate; mean width."""
-  metric, (posterior, *distortion) = METRICS[name], MODELS[model]
-  posterior = posteriors.POSTERIORS[posterior]
+  metric = METRICS[name]
   repeats = repeats or (300 if name in (SLOWEST, "AURC") else REPEATS[size])
   resamples = resamples or RESAMPLES.get(name, 200)
   # Every cell has samples of its own: cells of the same samples would be low or high together.
   of_data, of_intervals = jax.random.split(jax.random.key(zlib.crc32(f"{name}, {model}, {size}".encode())))
-  drawn = posteriors.sample(of_data, (repeats, size), posterior, *distortion)
+  drawn = simulation.sample(of_data, (repeats, size), *MODELS[model])
   estimate, low, high = map(np.asarray, _intervals(metric, resamples, tuple(drawn[name] for name in metric.inputs),
                                                    jax.random.split(of_intervals, repeats)))
-  truth = posteriors.truth(posterior, *distortion)[metric.target]
+  truth = simulation.limits(*MODELS[model])[metric.target]
   shares = {"truth": truth, "covered": np.mean((low <= truth) & (truth <= high)), "above": np.mean(low > truth),
             "below": np.mean(high < truth), "bias": np.mean(estimate) - truth, "width": np.mean(high - low)}
   return [{"repeats": repeats, "resamples": resamples, **{key: f"{float(x):.5f}" for key, x in shares.items()}}]
@@ -106,18 +97,5 @@ CELLS = sorted(itertools.product(METRICS, MODELS, SIZES), key=lambda cell: (cell
 STUDY = studies.Study("coverage", ("metric", "model", "size"), tuple(CELLS), coverage, table)
 
 
-def tables() -> str:
-  """The tables of the page: single numbers, differences of two models, and p-values of dependent rows."""
-  return "\n".join([STUDY.page(), differences.STUDY.page(), dependence.STUDY.page()])
-
-
-def main() -> None:
-  """Simulates what has no row yet, and writes the table."""
-  commands.parser(__spec__.name, __doc__).parse_args()
-  for study in (STUDY, dependence.STUDY, differences.STUDY):
-    study.run()
-  studies.write(commands.RESULTS / "coverage.md", "experiments.coverage", tables())
-
-
 if __name__ == "__main__":
-  main()
+  studies.in_docs(__spec__.name, __doc__, commands.RESULTS / "coverage.md", STUDY, differences.STUDY, dependence.STUDY)

@@ -163,19 +163,19 @@ def _chosen(alone: Mapping[str, comparison.BySeed]) -> str:
 def _compared(title: str, by_name: Mapping[str, comparison.BySeed], reference: str, table_rows: pd.DataFrame
               ) -> list[str]:
   """The table of methods with the same number of networks, and what it shows."""
-  accuracy, ece, floor = (ranking.of_methods(table_rows, column, LABEL) for column in ("accuracy", "ece", "floor"))
+  by_column = {column: ranking.of_methods(table_rows, column, LABEL) for column in ("nll", "accuracy", "ece", "floor")}
+
+  def line(name: str, *compared: str) -> list[str]:
+    nll, *scores = (comparison.cell(values[name], column) for column, values in by_column.items())
+    return [name, nll, *compared, *scores]
+
   others = sorted((name for name in by_name if name != reference), key=lambda name: by_name[name].mean)
   changes = [comparison.paired(by_name[name], by_name[reference]) for name in others]
   p_values = holm([change.p_value for change in changes])
   shown = {sign: [method_of(name) for name, change, p in zip(
     others, changes, p_values, strict=True) if p < 1 - comparison.LEVEL and sign * change.mean > 0] for sign in (-1, 1)}
-  cells = [[reference, comparison.cell(by_name[reference], "nll"), "", "", "",
-            comparison.cell(accuracy[reference], "accuracy"), comparison.cell(ece[reference], "ece"),
-            comparison.cell(floor[reference], "floor")]]
-  cells += [[name, comparison.cell(by_name[name], "nll"), change.text(4),
-             f"{100 * change.mean / by_name[reference].mean:+.1f}%", comparison.p_text(p),
-             *(comparison.cell(values[name], column)
-               for values, column in ((accuracy, "accuracy"), (ece, "ece"), (floor, "floor")))]
+  cells = [line(reference, "", "", "")]
+  cells += [line(name, change.text(4), f"{100 * change.mean / by_name[reference].mean:+.1f}%", comparison.p_text(p))
             for name, change, p in zip(others, changes, p_values, strict=True)]
   undecided = len(others) - sum(map(len, shown.values()))
   same = [method_of(name) for name in others if dict(by_name[name]) == dict(by_name[reference])]

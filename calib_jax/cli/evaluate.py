@@ -14,11 +14,9 @@ import itertools
 
 import numpy as np
 
-from calib_jax import calibrators, evaluation
+from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.cli import asked, inputs, shared
-from calib_jax.evaluation.columns import COLUMNS
-from calib_jax.metrics.resampled_errors import Ordered, units
 from calib_jax.predictions import ensembles, fitting
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, calibrated
@@ -185,11 +183,11 @@ def _worst_labels(parts: Mapping[str, evaluation.Predictions], num_bins: int) ->
   """Returns the labels of a multi-label file, or the ``MOST_LABELS`` of the largest errors, the worst first."""
   def error(label):
     part = parts[label]
-    source, is_present = Calibrated.of(part), part.labels == 1
+    source = Calibrated.of(part)
     probability = source.probs(slice(None), source.log_probs())[:, 1]
-    column = COLUMNS["debiased" if part.weights is None else "ece_equal_mass_l2"]  # That of counts has no weights.
-    sums = Ordered(probability, num_bins, units(part.weights)).sums(np.ones((1, len(is_present)), bool), is_present)
-    return column.compute.function(sums)[0]
+    return float(metrics.calibration_error(  # That of counts has no weights.
+      probability, part.labels == 1, num_bins=num_bins, binning="equal_mass", norm=2, debias=part.weights is None,
+      weights=part.weights))
 
   labels = [label for label in parts if label]
   return labels if len(labels) <= MOST_LABELS else sorted(labels, key=error, reverse=True)[:MOST_LABELS]

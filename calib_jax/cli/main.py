@@ -12,9 +12,7 @@ import sys
 import calib_jax
 from calib_jax._system import process
 
-# The modules of the programs, whose function ``main`` reads the rest of the command line.
-PROGRAMS = {"train": "calib_jax.cli.train", "evaluate": "calib_jax.cli.evaluate",
-            "compare": "calib_jax.cli.compare", "apply": "calib_jax.cli.apply"}
+PROGRAMS = ("train", "evaluate", "compare", "apply")  # Modules, whose ``main`` reads the rest of the command line.
 HELP = f"""usage: calib-jax {{{",".join(PROGRAMS)}}} ..., or python -m calib_jax ...
 
   train     trains, recalibrates, evaluates and reports in one directory: --config=FILE --workdir=DIR
@@ -42,7 +40,7 @@ def main() -> int:
           file=sys.stderr)
     return 2
   try:
-    module = importlib.import_module(PROGRAMS[name])
+    module = importlib.import_module(f"calib_jax.cli.{name}")
   except ModuleNotFoundError as error:
     if (error.name or "").startswith("calib_jax"):
       raise

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import calibrators
+from calib_jax import calibrators, metrics
 from calib_jax.predictions.loading import load
 from experiments.benchmarks.arrays import Rows, ready
 from experiments.common import timing
@@ -41,12 +41,6 @@ def halves(source: str) -> Halves:
   return (logits[:num_fit], labels[:num_fit]), (logits[num_fit:], labels[num_fit:])
 
 
-def nll(probs: np.ndarray, labels: np.ndarray) -> float:
-  """Returns the mean NLL in nats; probabilities below the smallest float32 count as that."""
-  p = np.asarray(probs, np.float64)[np.arange(len(labels)), labels]
-  return float(-np.mean(np.log(np.maximum(p, np.finfo(np.float32).tiny))))
-
-
 def _ours(name: str, fit: tuple[np.ndarray, np.ndarray]) -> Callable[[], Mapping[str, jax.Array]]:
   calibrator, (z, y) = calibrators.get(name), map(jnp.asarray, fit)
   return lambda: jax.block_until_ready(calibrator.fit(z, y))
@@ -57,7 +51,7 @@ def ours(name: str, source: str, budget: float) -> Mapping[str, object]:
   fit, (test, labels) = halves(source)
   function = _ours(name, fit)
   params = function()  # Compiles.
-  values = {"NLL": nll(np.exp(calibrators.get(name).apply(params, test)), labels)}
+  values = {"NLL": float(metrics.nll(np.exp(calibrators.get(name).apply(params, test)), labels))}
   if not params.get("converged", True):
     values["note"] = "not converged"
   return timing.compare(function, ready(jax.nn.log_softmax, jnp.asarray(fit[0])), budget) | values
@@ -70,7 +64,7 @@ def theirs(name: str, package: str, source: str, budget: float) -> Mapping[str, 
   our_fit()  # Compiles.
   try:
     apply = function(inputs, fit[1])
-    loss = nll(apply(prepared(package, test)), labels)
+    loss = float(metrics.nll(apply(prepared(package, test)), labels))
   except (ImportError, ValueError, RuntimeError, MemoryError) as error:
     return {"note": f"failed: {type(error).__name__}"}
   return timing.compare(lambda: function(inputs, fit[1]), our_fit, budget) | {"NLL": loss}

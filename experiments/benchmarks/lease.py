@@ -80,9 +80,7 @@ def rows(options: argparse.Namespace) -> Rows:
 
 def digits(names: tuple[str, ...], fits: tuple[str, ...], n: int) -> Mapping[str, object]:
   """Compares losses with their gradients, metrics and fits on this device with float64 on the CPU."""
-  rng = np.random.default_rng(0)
-  z = 3 * rng.normal(size=(n, 10))
-  y = (z + 3 * rng.gumbel(size=z.shape)).argmax(1).astype(np.int32)
+  z, y = _predictions(n, 10, np.float64)
   functions = {name: _value_and_gradient(losses.get(name, **OPTIONS.get(name, {}))) for name in names}
   functions |= {name: functools.partial(_error, getattr(metrics, name)) for name in ERRORS}
   functions |= {name: functools.partial(_calibrated, calibrators.get(name)) for name in fits}
@@ -111,9 +109,9 @@ def _calibrated(calibrator: calibrators.Calibrator, z: jax.Array, y: jax.Array) 
   return calibrator.apply(calibrator.fit(z, y), z)
 
 
-def _predictions(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _predictions(n: int, k: int, dtype: type[np.floating]) -> tuple[np.ndarray, np.ndarray]:
   rng = np.random.default_rng(0)
-  z = (3 * rng.normal(size=(n, k))).astype(np.float32)
+  z = (3 * rng.normal(size=(n, k))).astype(dtype)
   return z, (z + 3 * rng.gumbel(size=z.shape)).argmax(1).astype(np.int32)
 
 
@@ -122,7 +120,7 @@ def beside_torch(what: str, n: int, k: int) -> Mapping[str, object]:
   import torch
 
   device = "cuda" if torch.cuda.is_available() else "cpu"
-  z, y = _predictions(n, k)
+  z, y = _predictions(n, k, np.float32)
   tz, ty = torch.from_numpy(z).to(device), torch.from_numpy(y).long().to(device)
   jz, jy = jnp.asarray(z), jnp.asarray(y)
 

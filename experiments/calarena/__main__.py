@@ -12,7 +12,6 @@ rows already is not run again.
 from collections.abc import Iterator, Sequence
 import functools
 import pathlib
-import sys
 
 from calib_jax._system.errors import UserError
 from experiments.calarena import data_sets, measures, methods, page
@@ -42,7 +41,7 @@ def study(out: pathlib.Path, predictions: pathlib.Path | None, splits: int, cali
     for split in range(splits) for name in names], measured, page.page, out, page.figure)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
   """Runs what has no row yet, and writes the page and the figure."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--benchmarks", nargs="+", metavar="NAME", help="data sets; by default all")
@@ -58,8 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     study(options.out, options.predictions, options.splits, options.calibrators, options.benchmarks).publish()
   except (UserError, TypeError, ValueError) as error:
     raise SystemExit(f"error: {error}") from None
-  return 0
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

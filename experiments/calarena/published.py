@@ -12,7 +12,6 @@ table is written into the page beside the rows; without `--results` it is made f
 
 from collections.abc import Sequence
 import pathlib
-import sys
 
 import numpy as np
 import pandas as pd
@@ -87,7 +86,7 @@ def _divided(by_set: pd.DataFrame) -> tuple[list[str], np.ndarray]:
   return chosen, np.array(judged)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
   """Writes the rows, if there are results to read, and the table."""
   parser = commands.parser(__spec__.name, __doc__)
   parser.add_argument("--results", type=pathlib.Path, help="the folder results of a clone of CalArena")
@@ -95,8 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if options.results:
     write_text(ROWS, gains(options.results).to_csv(index=False))
   studies.write(ROWS.with_suffix(".md"), "experiments.calarena.published", table(pd.read_csv(ROWS)))
-  return 0
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -3,7 +3,7 @@
 Run: python -m experiments.estimators.decomposition   (half an hour on one CPU core)
 
 x is normal with unit variance around a mean of its class, and the posterior is known (differences.py). The models
-distort it as those of posteriors.py do. The true calibration part is the loss minus that of the posterior. The part of
+distort it as those of simulation.py do. The true calibration part is the loss minus that of the posterior. The part of
 the class of recalibrations is that of a fit to very many examples, judged by the posterior; the two are equal if the
 class holds what undoes the distortion. The table is in results/coverage.md.
 """
@@ -21,7 +21,7 @@ from calib_jax import calibrators
 from calib_jax.intervals.bootstrap import bootstrap
 from calib_jax.metrics import decomposition
 from experiments.common import commands, markdown, studies
-from experiments.estimators import differences, posteriors, simulation
+from experiments.estimators import differences, simulation
 
 CLASSES = (2, 10)
 REPEATS = {300: 400, 1000: 400, 5000: 200}
@@ -39,7 +39,7 @@ def sample(rng: np.random.Generator, size: int, num_classes: int, model: str
   """Labels ``[N]``, the posterior ``[N, K]``, and the model's log-probabilities ``[N, K]``."""
   labels, ((log_posterior, posterior),) = differences.sample(rng, size, num_classes, (differences.Model(),))
   exponents, shift = MODELS[model]
-  log_probs = posteriors.model_log_probs(jnp.asarray(log_posterior, jnp.float32),
+  log_probs = simulation.model_log_probs(jnp.asarray(log_posterior, jnp.float32),
                                          tuple(np.resize(exponents, num_classes).tolist()), shift)
   return labels.astype(np.int32), posterior, np.asarray(log_probs)
 

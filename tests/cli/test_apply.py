@@ -1,11 +1,11 @@
 """The command ``apply``: every kind of file in and out, some rows at a time, against softmax in NumPy."""
 
-import csv
 import functools
 import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import special
 
@@ -44,19 +44,14 @@ def _written(path, outputs=LOGITS, kind="logit", names=CLASSES):
 
 def _read(path):
   """The identifiers and the probabilities of what was written, and what the columns are called."""
-  if path.suffix in (".csv", ".tsv"):
-    with path.open(newline="") as file:
-      head, *rows = csv.reader(file, delimiter=streaming.SEPARATORS[path.suffix])
-    return [row[0] for row in rows], np.array([row[1:] for row in rows], float), head[1:]
+  if path.suffix == ".npz":
+    with np.load(path) as arrays:
+      return arrays["id"].tolist(), arrays["probs"], None
   if path.suffix == ".jsonl":
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [row["id"] for row in rows], np.array([row["probs"] for row in rows]), None
-  if path.suffix == ".parquet":
-    table = parquet.read_table(path)
-    names = table.column_names[1:]
-    return table["id"].to_pylist(), np.stack([table[name].to_numpy() for name in names], 1), names
-  with np.load(path) as arrays:
-    return arrays["id"].tolist(), arrays["probs"], None
+    table = pd.read_json(path, lines=True)
+    return table["id"].tolist(), np.array(table["probs"].tolist()), None
+  table = {".csv": pd.read_csv, ".tsv": pd.read_table, ".parquet": pd.read_parquet}[path.suffix](path)
+  return table["id"].tolist(), table.iloc[:, 1:].to_numpy(), list(table.columns[1:])
 
 
 def _apply(calibrator, path, out, *options):

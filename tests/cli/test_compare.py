@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import special
 
 from calib_jax import evaluation
 from calib_jax.cli import compare, inputs
@@ -23,8 +24,7 @@ def _arrays(seed, scale, examples=0):
   """Logits of a model on a set; ``examples`` chooses the set, and ``seed`` the errors of the model."""
   rng = np.random.default_rng((examples, 99))
   logits = 2 * rng.normal(size=(N, K))
-  p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-  labels = (p.cumsum(1) > rng.uniform(size=(N, 1))).argmax(1)
+  labels = (special.softmax(logits, axis=1).cumsum(1) > rng.uniform(size=(N, 1))).argmax(1)
   noise = np.random.default_rng((seed, examples)).normal(size=(N, K))
   return (scale * (logits + 0.3 * noise)).astype(np.float32), labels.astype(np.int32)
 
@@ -61,13 +61,8 @@ def compared(folder):
   return out
 
 
-def _probs(logits):
-  p = np.exp(logits.astype(np.float64))
-  return p / p.sum(1, keepdims=True)
-
-
 def _nll(logits, labels):
-  return -np.log(_probs(logits)[np.arange(N), labels]).mean()
+  return -special.log_softmax(logits.astype(np.float64), axis=1)[np.arange(N), labels].mean()
 
 
 @pytest.mark.slow

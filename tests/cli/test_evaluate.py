@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import special
 
 from calib_jax import calibrators, evaluation
 from calib_jax.cli import compare, inputs
@@ -15,16 +16,15 @@ pytestmark = pytest.mark.xdist_group("evaluate")  # One worker compiles what the
 N, K = 300, 4
 
 
-def _arrays(seed, num_classes=K, columns=()):
+def _arrays(seed, columns=()):
   """Overconfident logits, or log-odds of ``columns`` labels, and labels."""
   rng = np.random.default_rng(seed)
   if columns:
     odds = 2 * rng.normal(size=(N, *columns)) - 1
     labels = rng.uniform(size=odds.shape) < 1 / (1 + np.exp(-odds))
     return {"logits": (2 * odds).astype(np.float32), "labels": labels.astype(np.int32)}
-  logits = 2 * rng.normal(size=(N, num_classes))
-  probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-  labels = (probs.cumsum(1) > rng.uniform(size=(N, 1))).argmax(1)
+  logits = 2 * rng.normal(size=(N, K))
+  labels = (special.softmax(logits, axis=1).cumsum(1) > rng.uniform(size=(N, 1))).argmax(1)
   return {"logits": (2 * logits).astype(np.float32), "labels": labels}
 
 

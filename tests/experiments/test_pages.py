@@ -11,7 +11,7 @@ from experiments.calarena import page as calarena_page
 from experiments.calibrators import members, scikit_learn, set_size
 from experiments.common import comparison, report, rows, scales, sweep
 from experiments.common.commands import RESULTS
-from experiments.estimators import decomposition, seeds_and_images, verdicts
+from experiments.estimators import decomposition, dependence, differences, seeds_and_images, verdicts
 from experiments.leaderboard import experiment as leaderboard
 from experiments.leaderboard import more_data
 from experiments.leaderboard import page as leaderboard_page
@@ -164,7 +164,8 @@ def test_the_tables_of_the_guides_are_those_of_the_rows(tmp_path):
 
 def test_the_tables_of_simulations_are_those_of_the_rows():
   page, verdict_page = (_committed(name) for name in ("coverage", "verdicts"))
-  tables = [coverage.tables(), *(study.page() for study in (decomposition.STUDY, *seeds_and_images.STUDIES))]
+  tables = [module.STUDY.page() for module in (coverage, differences, dependence, decomposition)]
+  tables += [study.page() for study in seeds_and_images.STUDIES]
   assert all(table in page for table in tables) and verdicts.STUDY.page() in verdict_page
 
 

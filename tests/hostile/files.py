@@ -1,4 +1,4 @@
-"""Strategies for the bytes of damaged and hostile files: edits, headers that lie, floods, JSON; and no file at all."""
+"""Strategies for the bytes of damaged and hostile files: edits, headers that lie, JSON; and no file at all."""
 
 import copy
 import io
@@ -13,7 +13,6 @@ import zipfile
 from hypothesis import strategies as st
 import numpy as np
 
-FLOOD = 2**26 + 2**20  # Bytes of what is large when it is decompressed: more than half of the judge's ``MACHINE``.
 DESCRS = ("<f4", ">f4", "<f8", "<f2", "<i4", ">i8", "|O", "|V0", "<U0", "|S0", "<U1", "<U1000000", "|b1", "<M8[s]",
           "<c16", "|u1", [("a", "<f4")], [("a", "|O")], "|V1000000000", "<f16", ("<f4", (3,)), ("<i4", (0,)), "zz")
 SHAPES = ((), (0,), (8,), (8, 3), (3, 8), (-4, -4), (-8, 3), (10**10,), (10**12, 3), (0, 10**18), (10**18, 0),
@@ -72,12 +71,6 @@ def zipped(members: list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATED)
 def npz(*twice: tuple[str, np.ndarray], **arrays: np.ndarray) -> bytes:
   """Returns an ``.npz`` of arrays, of which those of ``twice`` come last."""
   return zipped([(f"{name}.npy", npy(x)) for name, x in (*arrays.items(), *twice)])
-
-
-def flood(name: str, **arrays: np.ndarray) -> bytes:
-  """Returns an ``.npz`` of ``arrays`` and of ``name``, which becomes ``FLOOD`` zeros when it is decompressed."""
-  large = with_header(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({FLOOD},), }}", bytes(FLOOD))
-  return zipped([(f"{name}.npy", large), *((f"{other}.npy", npy(x)) for other, x in arrays.items() if other != name)])
 
 
 @st.composite

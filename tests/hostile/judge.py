@@ -32,14 +32,13 @@ _watching: dict[str, Any] = {"acts": None, "folder": ""}
 
 
 class Answer(NamedTuple):
-  """What reading gave: the value, the sentence of a refusal ("" if there was none), and what was printed or warned."""
+  """What reading gave: the value, and the sentence of a refusal, "" if there was none."""
 
   value: Any
   refusal: str
-  printed: str
 
 
-def attacked(strategy: hypothesis.strategies.SearchStrategy, examples: Collection = (), number: int = 10) -> Callable:
+def attacked(strategy: hypothesis.strategies.SearchStrategy, examples: Collection) -> Callable:
   """Returns a decorator for tests of a folder and a case: they run on all examples and on the same draws each time."""
   def decorate(test):
     def run(case):
@@ -49,7 +48,7 @@ def attacked(strategy: hypothesis.strategies.SearchStrategy, examples: Collectio
     run.__name__ = run.__qualname__ = test.__name__
     for example in examples:
       run = hypothesis.example(case=example)(run)
-    return hypothesis.settings(derandomize=True, deadline=None, max_examples=number, suppress_health_check=list(
+    return hypothesis.settings(derandomize=True, deadline=None, max_examples=10, suppress_health_check=list(
       hypothesis.HealthCheck))(hypothesis.given(case=strategy)(run))
 
   return decorate
@@ -74,7 +73,7 @@ def read(function: Callable, *arguments: Any, folder: pathlib.Path | str = "", r
   assert _memory("VmHWM") - before < LARGEST, "it takes too much memory"
   printed = out.getvalue() + "".join(str(warning.message) for warning in caught)
   assert "Traceback" not in printed, printed
-  return Answer(value, message, printed.strip())
+  return Answer(value, message)
 
 
 def _audit(event: str, arguments: tuple) -> None:

@@ -163,8 +163,3 @@ def test_what_stands_in_place_of_a_file_is_refused(name, thing, tmp_path):
   files.put_in_place(tmp_path / name, thing)
   answer = read(READERS[name], tmp_path / name, folder=tmp_path, refusals=(UserError, ValueError))
   assert answer.refusal or (name, thing) in ACCEPTED
-
-
-def test_what_is_large_when_it_is_decompressed_is_refused(tmp_path):
-  (tmp_path / "x.npz").write_bytes(files.flood("features", logits=np.eye(3), labels=np.arange(3)))
-  assert "of memory" in read(evaluation.load, tmp_path / "x.npz").refusal

@@ -67,15 +67,11 @@ def _pair(tmp_path, *first, second=("main.py",), options=RUN, shared=False):
   started = [start(*program, *options, f"--coordinator=127.0.0.1:{port}", "--num_processes=2", f"--process_id={i}",
                    f"--workdir={tmp_path / f'process{0 if shared else i}'}", tmp_path=tmp_path, num_devices=4)
              for i, program in enumerate((first, second))]
-  killer = threading.Timer(300, lambda: [process.kill() for process, _ in started])
+  killer = threading.Timer(300, lambda: [process.kill() for process in started])
   killer.start()
-  output = []
-  for process, file in started:
-    with file:
-      output.append(file.read())
-    process.join()
+  output = [process.communicate()[0] for process in started]
   killer.cancel()
-  return [process.exitcode for process, _ in started], output
+  return [process.returncode for process in started], output
 
 
 def _as_one(folder, alone):
