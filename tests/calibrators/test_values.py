@@ -11,6 +11,9 @@ LOGITS, LABELS = synthetic(40, 5)
 BAD = {
   "nan": (np.where(np.eye(40, 5, dtype=bool), np.nan, LOGITS), LABELS, "finite or -inf: 5 of 40 rows are not"),
   "infinite": (np.where(np.arange(40)[:, None] == 3, np.inf, LOGITS), LABELS, "1 of 40 rows is not; the first, row 3"),
+  # Finite in float64, but fits are in float32.
+  "too large": (np.where(np.arange(40)[:, None] == 3, np.float64(1e40), LOGITS), LABELS,
+                r"finite or -inf: 1 of 40 rows is not; the first, row 3, holds 1e\+40"),
   "no class": (np.where(np.arange(40)[:, None] == 3, -np.inf, LOGITS), LABELS,
                "each row of logits must hold a finite number: 1 of 40 rows does not; the first, row 3, holds -inf"),
   "label absent": (np.where((np.arange(40)[:, None] == 3) & (np.arange(5) == LABELS[3]), -1.1e4, LOGITS), LABELS,
@@ -27,6 +30,7 @@ def _made(name):
   return calibrators.get(name, **({"search": "line"} if name == "focal_temperature_scaling" else {}))
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 @pytest.mark.parametrize("bad", BAD)
 def test_bad_values_are_named(bad):
   logits, labels, message = BAD[bad]
