@@ -42,11 +42,6 @@ def _looseness(variant):
   return 0.1 if "parameterized" in variant or variant == "smart" else 3e-3
 
 
-def test_every_calibrator_is_here():
-  # That of records, which takes two columns alone, is in test_records.
-  assert CASES.keys() | {"record_calibration"} == {name for name in calibrators.CALIBRATORS if ":" not in name}
-
-
 def _edges():
   logits, labels = synthetic(*SHAPE)
   rows = np.arange(len(labels))
