@@ -42,13 +42,12 @@ def least_squares(scores: Array, weights: Array) -> Array:
   return 1e-4 * jnp.sum(weights[:, None] * jnp.clip(scores, -30, 30) ** 2, axis=0)
 
 
-def minimize(value: Callable, start, *, tolerance: float = TOLERANCE,
-             max_iterations: int | None = None) -> tuple[object, dict[str, Array]]:
+def minimize(value: Callable, start, *, tolerance: float = TOLERANCE, max_iterations: int = MAX_ITERATIONS
+             ) -> tuple[object, dict[str, Array]]:
   """Minimises ``value`` by optax's L-BFGS: the last pytree, ``converged``, ``iterations`` and ``gradient_norm``."""
   # ``value`` should have units with curvatures near 1. Where they are 1, it can still fall by half the squared norm of
   # the gradient; where they are those that L-BFGS has seen, by half the slope along its next step. The fit has
   # converged when both are at most ``tolerance`` times the value (or times ``FLOOR``, for values below it).
-  max_iterations = MAX_ITERATIONS if max_iterations is None else max_iterations
   x, unravel = ravel_pytree(start)
   quasi_newton = optax.scale_by_lbfgs(MEMORY)
   line_search = optax.scale_by_zoom_linesearch(TRIALS, initial_guess_strategy="one")

@@ -198,7 +198,7 @@ def _checked(logits, labels, where, weights) -> tuple:
   if where is None and weights is None and checks.are_right_on_host(logits, labels):
     # Labels of any width are one program.
     return logits, np.asarray(labels).astype(np.int32, copy=False), np.ones(labels.shape, bool), None
-  passed, logits = (logits, labels), checks.floating(logits, "logits")
+  passed = logits, labels
   weights, where = checks.weights_and_where(weights, where, labels)
   logits, labels = checks.outputs_and_labels(logits, labels)
   where = checks.mask(where, labels.shape)

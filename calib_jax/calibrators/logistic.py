@@ -39,7 +39,7 @@ def platt(*, top_label: bool = False) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
   Array([[0.5, 0.5]], dtype=float32)
   """
-  return one_vs_rest("platt", _solve_platt, _platt, top_label=top_label, of_odds=True, by_counts=True)
+  return one_vs_rest("platt", _solve_platt, _platt, top_label=top_label, of_odds=True)
 
 
 def _solve_platt(odds: Array, happened: Array, counts: Array) -> dict:
@@ -112,8 +112,7 @@ def quadratic_scaling(*, top_label: bool = False) -> Calibrator:
          [0.5 , 0.5 ],
          [0.25, 0.75]], dtype=float32)
   """
-  return one_vs_rest("quadratic_scaling", _solve_quadratic, _quadratic, top_label=top_label, of_odds=True,
-                     by_counts=True)
+  return one_vs_rest("quadratic_scaling", _solve_quadratic, _quadratic, top_label=top_label, of_odds=True)
 
 
 def _quadratic_features(odds: Array) -> Array:
@@ -152,7 +151,7 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
   >>> jnp.exp(calibrator.apply(params, jnp.array([[9.0, 0.0]]))).round(2)
   Array([[0.5, 0.5]], dtype=float32)
   """
-  return one_vs_rest("beta_calibration", _solve_beta, _beta, top_label=top_label, of_odds=True, by_counts=True)
+  return one_vs_rest("beta_calibration", _solve_beta, _beta, top_label=top_label, of_odds=True)
 
 
 def _beta_features(odds: Array) -> Array:

@@ -15,7 +15,6 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
-from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import log_one_minus, log_softmax, masked_as, predicted
 from calib_jax._numerics.sorting import sorted_shares
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, refuse_traced, register
@@ -135,7 +134,7 @@ def distinct(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndar
 def on_host(name: str, solve: Callable[..., Any], value: Callable[..., Any], *, top_label: bool, **options: Any
             ) -> Calibrator:
   """As ``one_vs_rest`` of probabilities, for a ``solve`` that runs in NumPy, because shapes depend on the data."""
-  on_device = one_vs_rest(name, _unsolved, value, top_label=top_label, by_counts=True)
+  on_device = one_vs_rest(name, _unsolved, value, top_label=top_label)
 
   def fit(logits, labels, *, where=None, weights=None):
     refuse_traced(name, logits, labels, where, weights)
@@ -180,8 +179,8 @@ def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", 
          [0.5, 1. ]], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, ("equal_mass", "equal_width")))
-  return one_vs_rest("histogram_binning", _solve_histogram, _histogram, top_label=top_label, by_counts=True,
-                     num_bins=num_bins, binning=binning)
+  return one_vs_rest("histogram_binning", _solve_histogram, _histogram, top_label=top_label, num_bins=num_bins,
+                     binning=binning)
 
 
 def _solve_histogram(p: Array, happened: Array, weights: Array, *, num_bins: int, binning: str) -> dict:
@@ -226,14 +225,13 @@ def _bin(edges: Array, x: Array) -> Array:
 
 
 def one_vs_rest(name: str, solve: Callable[..., Any], value: Callable[..., Any], *, top_label: bool,
-                of_odds: bool = False, by_counts: bool = False, **options: Any) -> Calibrator:
+                of_odds: bool = False, **options: Any) -> Calibrator:
   """A calibrator of the columns ``[K, N]`` of probabilities or log-odds; of the confidence alone, if ``top_label``."""
-  # Its params are ``solve(columns, happened [K, N], weights [K, N], **options)``, where the weights of a column are 0
-  # for rows without its class and, but for ``by_counts``, sum to 1; its probabilities ``value(params, columns)`` ``[K,
-  # N]``.
+  # Its params are ``solve(columns, happened [K, N], weights [K, N], **options)``, where the weights are those of
+  # ``fit_batch`` and, for rows without the column's class, 0; its probabilities ``value(params, columns)`` ``[K, N]``.
   checks.choice("top_label", top_label, (True, False))
   of_columns = {"top_label": top_label, "of_odds": of_odds}
-  return Calibrator(fit_by(_solve, of_counts=True, by_class=solve, by_counts=by_counts, **of_columns, **options),
+  return Calibrator(fit_by(_solve, of_counts=True, by_class=solve, **of_columns, **options),
                     by_row(_apply, value=value, **of_columns), name, {**options, "top_label": top_label})
 
 
@@ -243,19 +241,17 @@ def _columns(logits: Array, top_label: bool, of_odds: bool) -> Array:
   return (jnp.sum(values, axis=-1, where=is_top, keepdims=True) if top_label else values).T
 
 
-def _solve(logits: Array, labels: Array, weights: Array, *, by_class: Callable, by_counts: bool, top_label: bool,
-           of_odds: bool = False, **options) -> dict:
+def _solve(logits: Array, labels: Array, weights: Array, *, by_class: Callable, top_label: bool, of_odds: bool,
+           **options) -> dict:
   if top_label:
     happened, weights = (predicted(logits) == labels)[None], weights[None]
   else:
     happened = labels[None, :] == jnp.arange(logits.shape[1], dtype=jnp.int32)[:, None]
     weights = jnp.where(jnp.isneginf(logits.T), jnp.zeros((), weights.dtype), weights[None])
-  if not by_counts:
-    weights = jax.vmap(shares, in_axes=(0, None))(weights, logits.dtype)
   return by_class(_columns(logits, top_label, of_odds), happened.astype(logits.dtype), weights, **options)
 
 
-def _apply(params: dict, logits: Array, *, value: Callable, top_label: bool, of_odds: bool = False) -> Array:
+def _apply(params: dict, logits: Array, *, value: Callable, top_label: bool, of_odds: bool) -> Array:
   values = jnp.clip(value(params, _columns(logits, top_label, of_odds)), LEAST, 1 - LEAST * top_label).T
   values = checks.aligned(values, logits)  # Those of tables are on all devices.
   if not top_label:

@@ -55,7 +55,9 @@ def spline_calibration(*, top_label: bool = False) -> Calibrator:
   return one_vs_rest("spline_calibration", _solve, _spline, top_label=top_label, of_odds=True)
 
 
-def _solve(odds: Array, happened: Array, weights: Array) -> dict:
+def _solve(odds: Array, happened: Array, counts: Array) -> dict:
+  weights = jax.vmap(shares, in_axes=(0, None))(counts, odds.dtype)
+
   def class_fit(column):
     x, y, weights = column
     knots = _knots(x, y, weights)

@@ -67,7 +67,6 @@ def structured_matrix_scaling(*, intercept: float = 1.0, diagonal: float = 1.0,
 
 
 def _structured(name: str, **penalties: float) -> Calibrator:
-  for penalty, value in penalties.items():
-    checks.options(**{penalty: (value, "[0, inf)")})
+  checks.options(**{penalty: (value, "[0, inf)") for penalty, value in penalties.items()})
   fit = fit_by(structured_scaling.solve, of_counts=True, **penalties)
   return Calibrator(fit, by_row(structured_scaling.apply), name, penalties)

@@ -13,20 +13,6 @@ from tests.metrics import references
 from tests.metrics.data import KINDS, pairs
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_selected_values_are_those_of_the_sorted_array(kind):
-  confidence, _ = pairs(3000, kind)
-  confidence[:5] = [0, 1, np.float32(1e-45), np.nextafter(np.float32(1), np.float32(0)), 0.5]
-  where = np.random.default_rng(1).uniform(size=3000) < 0.7
-  ranks = np.sort(np.random.default_rng(2).integers(0, where.sum(), 20)).astype(np.int32)
-  ranks[:2], ranks[-1] = 0, where.sum() - 1
-  bits = np.where(where, confidence.view(np.int32), -1)
-  actual, below = jax.jit(radix_selection.select)(bits, ranks)
-  expected = np.sort(confidence[where].view(np.int32))[ranks]
-  np.testing.assert_array_equal(actual, expected)
-  np.testing.assert_array_equal(below, [np.sum(bits[where] < value) for value in expected])
-
-
 @functools.partial(jax.jit, static_argnums=3)
 @functools.partial(jax.vmap, in_axes=(0, 0, 0, None))
 def _sums(confidence, correct, where, num_bins):

@@ -131,15 +131,6 @@ def test_events_that_the_log_odds_tell_from_the_others_have_platts_targets(name,
   assert fitted["converged"] and ours - best <= 1e-6, (ours, best)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(f"fit {name}"))
-                                  for name in ("platt", "quadratic_scaling", "beta_calibration")])
-def test_confidences_that_are_always_right_become_the_share_of_laplace(name):
-  logits = np.array([[0, -2], [0, -1], [0, -0.5], [0, 0.5], [0, 1], [0, 3]], np.float32)
-  calibrator = made(name, top_label=True)
-  probs = np.exp(calibrator.apply(calibrator.fit(logits, logits.argmax(1)), logits))
-  np.testing.assert_allclose(probs.max(1), 7 / 8, atol=1e-3)
-
-
 @pytest.mark.parametrize(("name", "extreme"), [
   pytest.param(name, extreme, marks=pytest.mark.xdist_group(f"fit {name}"))
   for name in ("vector_scaling", "class_temperature_scaling") for extreme in EXTREMES

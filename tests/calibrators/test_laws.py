@@ -42,11 +42,6 @@ def _looseness(variant):
   return 0.1 if "parameterized" in variant or variant == "smart" else 3e-3
 
 
-def test_every_calibrator_is_here():
-  # That of records, which takes two columns alone, is in test_records.
-  assert CASES.keys() | {"record_calibration"} == {name for name in calibrators.CALIBRATORS if ":" not in name}
-
-
 def _edges():
   logits, labels = synthetic(*SHAPE)
   rows = np.arange(len(labels))
@@ -233,21 +228,17 @@ def test_one_example_of_two_classes_is_enough_to_end_finite(variant):
   _check_normalised(_made(variant).apply(params, synthetic(9, 2, seed=2)[0]), variant)
 
 
-def _resampled():
-  logits, labels = synthetic(*SHAPE)
-  index = np.random.default_rng(0).integers(0, SHAPE[0], (2, SHAPE[0]))
-  return logits[index], labels[index], np.ones(index.shape, bool)
-
-
 @pytest.mark.parametrize("variant", [pytest.param(v, marks=[pytest.mark.slow] * (v != "temperature_scaling"))
                                      for v in ("temperature_scaling", "vector_scaling", "platt")], indirect=True)
 def test_fits_and_apply_map_over_resamples(variant):
-  calibrator = _made_by_name(variant)
-  params = jax.vmap(jax.jit(lambda z, y, w: calibrator.fit(z, y, where=w)))(*_resampled())
+  calibrator, (logits, labels) = _made_by_name(variant), synthetic(*SHAPE)
+  index = np.random.default_rng(0).integers(0, SHAPE[0], (2, SHAPE[0]))
+  resampled = logits[index], labels[index], np.ones(index.shape, bool)
+  params = jax.vmap(jax.jit(lambda z, y, w: calibrator.fit(z, y, where=w)))(*resampled)
   test, _ = synthetic(*SHAPE, seed=1)
   mapped = jax.vmap(calibrator.apply, in_axes=(0, None))(params, jnp.asarray(test))
   expected = [np.exp(_made(variant).apply(_made(variant).fit(z, y, where=w), test))
-              for z, y, w in zip(*_resampled(), strict=True)]
+              for z, y, w in zip(*resampled, strict=True)]
   np.testing.assert_allclose(np.exp(mapped), expected, atol=_looseness(variant))
   # Outside jit as within.
   plain = np.exp(calibrator.apply(jax.tree.map(lambda x: x[0], params), test))

@@ -13,6 +13,7 @@ from calib_jax import calibrators, losses
 from calib_jax._numerics.softmax import log_softmax
 from calib_jax._numerics.temperature import solve_nll
 from tests.calibrators.data import SHAPE, made, padded, real, synthetic
+from tests.metrics import references
 
 
 def _focal_map(q, gamma):
@@ -21,10 +22,8 @@ def _focal_map(q, gamma):
   return 1 / inverse / (1 / inverse).sum(1, keepdims=True)
 
 
-def _equal_mass_ece(p, labels, num_bins=15):
-  confidence, correct = p.max(1), p.argmax(1) == labels
-  groups = np.array_split(np.argsort(confidence, kind="stable"), num_bins)
-  return sum(abs(correct[g].mean() - confidence[g].mean()) * len(g) for g in groups if len(g)) / len(p)
+def _equal_mass_ece(p, labels):
+  return references.calibration_error(p.max(1), p.argmax(1) == labels, binning="equal_mass")
 
 
 @pytest.mark.parametrize("gamma", [-0.7, 5.0])

@@ -1,26 +1,16 @@
-"""Temperature scaling: its true optimum against scipy in float64, at the edges, masked, mapped; and its mistakes."""
+"""Temperature scaling: its true optimum against scipy in float64, and at the edges."""
 
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, special
 
 from calib_jax import calibrators, losses, metrics
-from tests.calibrators.data import SHAPE, made
+from tests.calibrators.data import SHAPE, made, synthetic
 
 EPS = float(np.finfo(np.float32).eps)
-
-
-def _data(n, k, true_temperature=1.7, scale=2.0, seed=0):
-  """Logits whose labels are drawn at ``true_temperature``."""
-  rng = np.random.default_rng(seed)
-  logits = scale * rng.normal(size=(n, k))
-  p = special.softmax(logits / true_temperature, axis=1)
-  labels = (p.cumsum(1) < rng.uniform(size=(n, 1))).sum(1).clip(0, k - 1)
-  return logits.astype(np.float32), labels.astype(np.int32)
 
 
 def _nll(log_t, logits, labels):
@@ -32,7 +22,7 @@ def _nll(log_t, logits, labels):
 @pytest.mark.parametrize(("n", "k"), [(500, 10), *(pytest.param(n, k, marks=pytest.mark.slow)
                                                   for n, k in ((50, 2), (300, 100), (400, 1000)))])
 def test_nll_reaches_the_optimum_of_scipy_at_any_scale(n, k):
-  logits, labels = _data(n, k)
+  logits, labels = synthetic(n, k)
   where = np.arange(SHAPE[0] if k == SHAPE[1] else n) < n
   for scale in (1e-3, 0.3, 2.0, 20.0, 9e3 / np.ptp(logits, axis=1).max()):  # At 1e4 a row lacks the class.
     scaled = (scale * logits).astype(np.float32)
@@ -62,7 +52,7 @@ OBJECTIVES = {
                                   for case in OBJECTIVES])
 def test_calibration_objectives_are_no_worse_than_a_dense_grid(case):
   objective, options, function = OBJECTIVES[case]
-  logits, labels = _data(400, 5)
+  logits, labels = synthetic(400, 5)
   params = calibrators.temperature_scaling(objective, **options).fit(logits, labels)
   centre = float(calibrators.temperature_scaling().fit(logits, labels)["temperature"])
   value = jax.jit(lambda t: jax.lax.map(lambda t: function(logits / t, labels), t))
@@ -78,7 +68,7 @@ def test_calibration_objectives_are_no_worse_than_a_dense_grid(case):
   "alike", "the sample is all right", "the sample is all wrong", "the sample is masked"])
 def test_many_rows_are_fitted_from_the_optimum_of_a_sample(rows):
   """Of 1,000 rows or more, every 16th gives the start; wherever that is, the optimum is that of all rows."""
-  logits, labels = _data(100, 3)
+  logits, labels = synthetic(100, 3)
   logits, labels = np.repeat(logits, 16, axis=0), np.repeat(labels, 16)
   where, sample = np.ones(1600, bool), slice(None, None, 16)
   if rows == "the sample is masked":
@@ -88,7 +78,7 @@ def test_many_rows_are_fitted_from_the_optimum_of_a_sample(rows):
   params = made("temperature_scaling").fit(logits, labels, where=where)
   best = optimize.minimize_scalar(_nll, bounds=(-3, 4), args=(logits[where], labels[where]), method="bounded",
                                   options={"xatol": 1e-10})
-  assert params["converged"] and params["iterations"] <= (2 if rows == "alike" else 3)
+  assert params["converged"] and params["iterations"] <= (2 if rows == "alike" else 4)
   np.testing.assert_allclose(params["temperature"], np.exp(best.x), rtol=1e-5)
 
 
@@ -96,7 +86,7 @@ def test_many_rows_are_fitted_from_the_optimum_of_a_sample(rows):
 @pytest.mark.parametrize(("edge", "expected"), [("all wrong", 1e4), ("constant", None)])
 def test_without_an_optimum_the_temperature_is_the_documented_bound(edge, expected):
   """The bounds are in units of the mean spread, top minus mean, of the logits that count."""
-  logits, labels = _data(*SHAPE)
+  logits, labels = synthetic(*SHAPE)
   spread = np.mean(logits.max(1) - logits.mean(1))
   labels = logits.argmin(1) if edge == "all wrong" else labels
   if edge == "constant":
@@ -109,7 +99,7 @@ def test_without_an_optimum_the_temperature_is_the_documented_bound(edge, expect
 @pytest.mark.parametrize("rows", [
   "all", "weighted", "masked", "of other classes", pytest.param("many", marks=pytest.mark.slow)])
 def test_of_examples_that_are_all_right_the_labels_are_mixed_with_equal_probabilities(rows):
-  logits, _ = _data(*((2000, 3) if rows == "many" else SHAPE))
+  logits, _ = synthetic(*((2000, 3) if rows == "many" else SHAPE))
   weights = np.ones(len(logits))
   if rows == "weighted":
     weights = np.arange(len(logits)) % 4.0
@@ -131,24 +121,3 @@ def test_of_examples_that_are_all_right_the_labels_are_mixed_with_equal_probabil
                             {"where": weights > 0})
     assert params["converged"] and params["at_bound"]
     np.testing.assert_allclose(params["temperature"], np.exp(best.x), rtol=1e-5)
-
-
-@pytest.mark.xdist_group("fit temperature_scaling")
-def test_half_precision_logits_are_fitted_in_float32():
-  logits, labels = _data(*SHAPE)
-  half, every = jnp.asarray(logits, jnp.bfloat16), np.ones(SHAPE[0], bool)
-  actual, expected = (made("temperature_scaling").fit(z, labels, where=every) for z in (half, half.astype(jnp.float32)))
-  assert actual["temperature"] == expected["temperature"]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), [
-  (lambda: calibrators.temperature_scaling("nlll"), ValueError, "objective must be one of 'nll', .*Did you mean 'nll'"),
-  (lambda: calibrators.temperature_scaling(num_bins=3), TypeError, "'nll' has no option 'num_bins'; it has none"),
-  (lambda: calibrators.temperature_scaling("ece", form="bin"), TypeError, "has no option 'form'; it has num_b"),
-  (lambda: calibrators.temperature_scaling("ece", num_bins=0), ValueError, "num_bins must be in"),
-  (lambda: calibrators.temperature_scaling().fit(np.ones((3, 2)), np.zeros(3)), TypeError, "labels must be integers"),
-  (lambda: calibrators.temperature_scaling().fit(np.ones((3, 1)), np.zeros(3, int)), ValueError, "logits must"),
-])
-def test_mistakes_are_named(call, error, message):
-  with pytest.raises(error, match=message):
-    call()

@@ -71,13 +71,6 @@ def test_edges(confidence, correct, cut):
   assert not math.isnan(cut) or (threshold.coverage == 0 and "no cut reaches 5% errors" in str(threshold))
 
 
-def test_a_risk_that_would_be_reached_is_named():
-  threshold = selective_threshold(np.linspace(1, 0, 50), np.arange(50) % 25 > 0)
-  assert str(threshold) == "no cut reaches 5% errors with 50 examples (95% sure): 15% would"
-  assert not math.isnan(selective_threshold(np.linspace(1, 0, 50), np.arange(50) % 25 > 0, risk=0.15).cut)
-  assert math.isnan(selective_threshold(np.linspace(1, 0, 50), np.arange(50) % 25 > 0, risk=0.1).cut)
-
-
 def test_copies_of_rows_in_groups_give_no_more_than_the_rows():
   rng = np.random.default_rng(0)
   confidence, correct = rng.beta(20, 1, 500), rng.uniform(size=500) < 0.98
