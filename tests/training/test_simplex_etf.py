@@ -1,6 +1,5 @@
 """BalCAL: the frame, the class-balanced loss, λ after each epoch, and which λ predictions have."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,40 +29,6 @@ def test_too_few_features_are_refused():
   model = models.get("mlp", num_classes=10, hidden=(8,), head="simplex_etf")
   with pytest.raises(UserError, match="'simplex_etf' needs at least 9 features for 10 classes, and this model has 8"):
     jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 2, 2, 1)))
-
-
-@pytest.mark.parametrize("backbone", ["mlp", pytest.param("simple_cnn", marks=pytest.mark.slow)])
-def test_logits_are_linear_ones_and_cosines_with_the_frame(backbone):
-  options = {"hidden": (5,)} if backbone == "mlp" else {"channels": (5,)}
-  model = models.get(backbone, num_classes=3, head={"name": "simplex_etf", "share": 0.3}, **options)
-  rng = np.random.default_rng(0)
-  images = jnp.asarray(rng.normal(size=(6, 4, 4, 2)), jnp.float32)
-  variables = jax.jit(model.init)(jax.random.key(0), images)
-  variables = jax.tree.map(lambda x: x + 0.1 if x.ndim == 1 else x, variables)  # Norms and biases are not trivial.
-  head, stats = (jax.tree.map(np.float64, variables[kind]["head"]) for kind in ("params", "batch_stats"))
-  logits, vector = model.apply(variables, images, return_features=True)
-  features = model.backbone.apply({kind: {k: v for k, v in tree.items() if k != "head"}
-                                   for kind, tree in variables.items()}, images)
-
-  def normed(x, name):
-    scale = head[name]["scale"] / np.sqrt(stats[name]["var"] + 1e-5)
-    return np.maximum((x - stats[name]["mean"]) * scale + head[name]["bias"], 0)
-
-  def layer(x, kernel):
-    if backbone == "mlp":
-      return x @ kernel
-    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))  # A 3x3 convolution with zeros around the map, by hand.
-    return sum(padded[:, i:i + 4, j:j + 4] @ kernel[i, j] for i in range(3) for j in range(3))
-
-  x = np.float64(vector if features.map is None else features.map)
-  y = layer(normed(x, "narrow_norm"), head["narrow"]["kernel"])
-  assert y.shape == (*x.shape[:-1], 2)
-  x = normed(x + layer(normed(y, "wide_norm"), head["wide"]["kernel"]), "adapted_norm")
-  x = x if backbone == "mlp" else x.mean((1, 2))
-  fixed = x / np.linalg.norm(x, axis=-1, keepdims=True) @ stats["frame"]
-  linear = np.float64(vector) @ head["linear"]["kernel"] + head["linear"]["bias"]
-  np.testing.assert_allclose(logits, 0.3 * linear + 0.7 * fixed, rtol=1e-4, atol=1e-5)
-  assert np.abs(fixed).max() <= 1 + 1e-6
 
 
 @pytest.mark.parametrize("soft", [pytest.param(False, marks=pytest.mark.slow), True])

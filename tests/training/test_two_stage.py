@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import models, training
+from calib_jax import training
 from calib_jax._system.errors import UserError
 from calib_jax.training.engine import feeding, stages
 from tests.training.small import PLAIN, assert_same, built, finished, one_step, short, tiny_splits, train
@@ -170,14 +170,3 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(monk
 def test_features_that_cannot_be_kept_are_refused(options, reason):
   with pytest.raises(UserError, match=f"config key schedule.cache_features: {reason}"):
     run_config.check(short(*SMALL, *options, "schedule.cache_features=true"), 1)
-
-
-def test_the_head_is_three_dense_layers():
-  model = models.get("mlp", num_classes=5, hidden=(7,), head={"name": "two_stage", "width": 4})
-  params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))["params"]
-  head = params["head"]
-  assert {name: layer["kernel"].shape for name, layer in head.items()} == {
-    "hidden": (7, 12), "narrow": (12, 4), "logits": (4, 5)}
-  logits, features = model.apply({"params": params}, jnp.ones((3, 2, 2, 1)), return_features=True)
-  wanted = np.maximum(features @ head["hidden"]["kernel"], 0) @ head["narrow"]["kernel"] @ head["logits"]["kernel"]
-  np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-6)  # Biases are 0 at first.
