@@ -27,7 +27,7 @@ FILES = {paper: paper.__name__.replace(".", "/") + ".py" for paper in PAPERS.val
 NETWORKS = [f"{FILES[paper]}:{data}.{model}" for paper in PAPERS.values() for data in paper.NETWORKS
             for model in paper.NETWORKS[data]]
 CONFIGS = ["configs/digits_savuc.py", "configs/fashion_mnist_small_savuc.py", "configs/cifar100_savuc.py",
-           *NETWORKS]  # test_own_code has configs/npz.py.
+           *NETWORKS]  # test_imports has configs/npz.py.
 
 # Of every family; tests/experiments/papers/test_tables.py builds all others.
 BUILT = ("digits_savuc.py", "cifar100_savuc.py", "cifar10_lt.densenet40", "tiny_imagenet.vit_small")

@@ -98,7 +98,6 @@ def test_a_section_has_every_option_of_what_it_names():
   ("los.name=focal", r"does not exist: the config has .*\. Did you mean 'loss'"),  # Many sections have a name.
   ("seed.x=3", "seed.x does not exist: seed has no keys of its own"),
   ("loss.primary.name=fokal", "loss.primary.name must be one of .*focal.*Did you mean 'focal'"),
-  ("loss.secondary.name=soft", "loss.secondary.name must be one of .*'' for none.*soft_avuc"),
   ("loss.secondary.name=focal", "loss.secondary.name must be one of .*'' for none.*soft_avuc.*: got 'focal'"),
   ("loss.primary.name=soft_ece", "loss.primary.name must be one of .* Did you mean 'soft_binned_ece'"),
   ("loss.secondary.name=sb_ece", "Did you mean 'soft_binned_ece'"),
@@ -122,7 +121,6 @@ def test_a_section_has_every_option_of_what_it_names():
   ("augmentation={'name': 'crop_flip', 'padding': -1}", "augmentation: padding must be at least 0: got -1"),
   ("model.hidden=(999999999,)", "model: training 5 models of .* numbers each takes at least .* of memory; choose a sm"),
   ("evaluation.num_resamples=99999999999", "evaluation.num_resamples must be less than 2.31"),
-  ("training.num_steps=many", "training.num_steps must be of type int: got 'many'"),
   ("training.num_epochs=1.5", "training.num_epochs must be of type int: got '1.5'"),
   pytest.param(f"training.num_epochs={'1' * 5000}", "training.num_epochs must be of type int: got '1+…1+", id="long"),
   pytest.param(f"loss={'(' * 500}", "loss is a section: set one of its fields", id="nested"),

@@ -52,9 +52,7 @@ def test_logits_equal_those_of_pytorch(name, timm_name, options, tmp_path):
 
 @pytest.mark.parametrize(("weights", "message"), [
   ({"head.weight": np.zeros(())}, r"'head.weight' must have 2 axes: got the shape \(\)"),
-  ({"head.weight": np.zeros((3, 0))}, "'head.weight' must be floats and not empty"),
-  ({"head.weight": np.zeros((10**9, 0), np.float32)}, "must be floats and not empty"),
-  ({"head.weight": np.zeros(3)}, "must have 2 axes"),
+  ({"head.weight": np.zeros((10**9, 0), np.float32)}, "'head.weight' must be floats and not empty"),
   ({"head.weight": np.zeros((3, 384, 1))}, "must have 2 axes"),
   ({"head.weight": np.zeros((3, 384), int)}, "must be floats and not empty: got int64"),
   ({"head.weight": "x"}, "must be floats and not empty: got <U1"), ({"head.weight": [[1.0], []]}, "is no array"),
