@@ -221,7 +221,7 @@ def test_shared_bodies():
 def test_simplex_heads(backbone):
   is_map = backbone == "simple_cnn"
   images, w, logits = _drawn(backbone, (4, 4, 2), head="simplex_etf",
-                             **({"channels": (5,)} if is_map else {"hidden": (5,)}))
+                             **({"channels": (12,)} if is_map else {"hidden": (12,)}))
 
   def layer(x, name):
     return _conv(x, w[f"{name}/kernel"]) if is_map else _dense(x, w, name)
@@ -233,7 +233,7 @@ def test_simplex_heads(backbone):
     images.reshape(2, -1), "group1_dense"))
   narrow = layer(normed(x, "narrow"), "head/narrow")
   adapted = normed(x + layer(normed(narrow, "wide"), "head/wide"), "adapted")
-  assert narrow.shape[-1] == 2
+  assert narrow.shape[-1] == 6
   vector, adapted = (y.mean((1, 2)) if is_map else y for y in (x, adapted))
   fixed = adapted / np.linalg.norm(adapted, axis=-1, keepdims=True) @ w["head/frame"]
   _close(logits, w["head/share"] * _dense(vector, w, "head/linear") + (1 - w["head/share"]) * fixed)
