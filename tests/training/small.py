@@ -35,7 +35,8 @@ def digits(*overrides):
 
 def short(*overrides):
   """Returns the config of nine steps of a network of one hidden layer of five, unless an override names a model."""
-  model = () if any(o.startswith("model.") for o in overrides) else ("model.hidden=(5,)",)
+  names_model = any(o.startswith(("model.name=", "model.hidden=")) for o in overrides)
+  model = () if names_model else ("model.hidden=(5,)",)
   return digits("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1",
                 "optimizer.learning_rate=0.05", *model, *overrides)
 
