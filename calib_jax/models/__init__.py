@@ -29,12 +29,11 @@ from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, rando
 from calib_jax.models.masked import Masked
 from calib_jax.models.parameter_groups import decay_mask, layer_groups
 from calib_jax.models.pytorch import FROM_TORCH, from_torch
-from calib_jax.models.resnet import CifarResNet, ResNet
+from calib_jax.models.resnet import CifarResNet, ResNet, WideResNet
 from calib_jax.models.shared_body import SharedBody
 from calib_jax.models.simplex_etf import SimplexETF, simplex_frame
 from calib_jax.models.small import MLP, SimpleCNN
 from calib_jax.models.transformers import Swin, ViT
-from calib_jax.models.wide_resnet import WideResNet
 
 import_modules(__name__)  # A new file of this package registers what it holds.
 

@@ -1,4 +1,4 @@
-"""Residual networks (He et al. 2016) for CIFAR and for ImageNet, and stochastic depth (Huang et al. 2016)."""
+"""Residual networks (He et al. 2016) for CIFAR and ImageNet, wide ones, and stochastic depth (Huang et al. 2016)."""
 
 from collections.abc import Sequence
 import functools
@@ -14,38 +14,48 @@ from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, conv,
 Array = jax.Array
 
 
-class BasicBlock(nn.Module):
-  """Two 3x3 convolutions, used with probability ``survival`` (Huang et al. 2016, Eq. 5), and He et al.'s shortcut A."""
+class Block(nn.Module):
+  """The base class of residual blocks, of which ``stride`` is that of the first 3x3 convolution."""
 
   features: int
   stride: int
   dtype: Any
   axis_name: str | None
+
+
+class BasicBlock(Block):
+  """Two 3x3 convolutions with norms, used with probability ``survival`` (Huang et al. 2016, Eq. 5).
+
+  ReLUs are between them and after the sum with the shortcut. Where the shape changes, the shortcut is a 1x1 convolution
+  with norm if it ``projects``, and else shortcut A of He et al., which has no parameters.
+  """
+
   survival: float = 1.0
+  projects: bool = False
 
   @nn.compact
   def __call__(self, x: Array, *, train: bool, mask: Array | None) -> Array:
     """Maps ``[N, H, W, C]`` to ``[N, H / stride, W / stride, features]``."""
-    y = conv(self.features, 3, self.stride, dtype=self.dtype, name="conv1")(x)
-    y = nn.relu(BatchNorm(self.axis_name, self.dtype, name="norm1")(y, train=train, mask=mask))
-    y = conv(self.features, 3, dtype=self.dtype, name="conv2")(y)
-    y = BatchNorm(self.axis_name, self.dtype, name="norm2")(y, train=train, mask=mask)
+    def normed(y, name):
+      return BatchNorm(self.axis_name, self.dtype, name=name)(y, train=train, mask=mask)
+
+    y = nn.relu(normed(conv(self.features, 3, self.stride, dtype=self.dtype, name="conv1")(x), "norm1"))
+    y = normed(conv(self.features, 3, dtype=self.dtype, name="conv2")(y), "norm2")
     if self.survival < 1:
       key = random_key(self, train)
       taken = self.survival if key is None else jax.random.bernoulli(key, self.survival)
       y = y * jnp.asarray(taken, y.dtype)
-    x = x[:, :: self.stride, :: self.stride]
-    missing = self.features - x.shape[-1]
-    return nn.relu(y + jnp.pad(x, ((0, 0), (0, 0), (0, 0), (missing // 2, missing - missing // 2))))
+    if not self.projects:
+      x = x[:, :: self.stride, :: self.stride]
+      missing = self.features - x.shape[-1]
+      x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (missing // 2, missing - missing // 2)))
+    elif x.shape != y.shape:
+      x = normed(conv(self.features, 1, self.stride, dtype=self.dtype, name="shortcut_conv")(x), "shortcut_norm")
+    return nn.relu(x + y)
 
 
-class Bottleneck(nn.Module):
+class Bottleneck(Block):
   """A 1x1, a 3x3 with the stride, and a 1x1 convolution to four widths; a new shape has a 1x1 shortcut with norm."""
-
-  features: int
-  stride: int
-  dtype: Any
-  axis_name: str | None
 
   @nn.compact
   def __call__(self, x: Array, *, train: bool, mask: Array | None) -> Array:
@@ -59,6 +69,20 @@ class Bottleneck(nn.Module):
     if x.shape != y.shape:
       x = normed(conv(4 * self.features, 1, self.stride, dtype=self.dtype, name="shortcut_conv")(x), "shortcut_norm")
     return nn.relu(x + y)
+
+
+class PreActivationBlock(Block):
+  """Norm, ReLU and 3x3 convolution, twice, added to the input, or to a 1x1 convolution of it if the shape changes."""
+
+  @nn.compact
+  def __call__(self, x: Array, *, train: bool, mask: Array | None) -> Array:
+    """Maps ``[N, H, W, C]`` to ``[N, H / stride, W / stride, features]``."""
+    y = nn.relu(BatchNorm(self.axis_name, self.dtype, name="norm1")(x, train=train, mask=mask))
+    if self.stride > 1 or x.shape[-1] != self.features:
+      x = conv(self.features, 1, self.stride, dtype=self.dtype, name="shortcut_conv")(y)
+    y = conv(self.features, 3, self.stride, dtype=self.dtype, name="conv1")(y)
+    y = nn.relu(BatchNorm(self.axis_name, self.dtype, name="norm2")(y, train=train, mask=mask))
+    return x + conv(self.features, 3, dtype=self.dtype, name="conv2")(y)
 
 
 class CifarResNet(Backbone):
@@ -122,6 +146,46 @@ class ResNet(Backbone):
     return Features.pooled(x, self.pool_side)
 
 
+@register(MODELS, "wide_resnet")
+class WideResNet(Backbone):
+  """WRN-``depth``-``width`` for 32x32 images has three groups of n pre-activation blocks.
+
+  The networks are those of He et al. 2016b and of Zagoruyko & Komodakis 2016. The groups have 16, 32 and 64 times
+  ``width`` channels, and the last two start with stride 2. ``depth`` is 6n + 4 as its authors count, or 6n + 2 as
+  others count, who leave out the shortcuts: WRN-26-10 is then the same network as WRN-28-10, WRN-32 the same as WRN-34,
+  and PreResNet-56 is the network of depth 56 and width 1. If the shape changes, the shortcut is a 1x1 convolution of
+  the activated input, as in the authors' code. Kernels are initialised from N(0, 2 / fan-out). There is no dropout.
+  WRN-28-10 on 10 classes has 36,479,194 parameters.
+
+  With ``post_activation`` it is the network of the code of Mukhoti et al. 2020, which is named WRN-26-10 there: the
+  first convolution has a norm and a ReLU, blocks end with their ReLU, and shortcuts have norms (36,481,434 parameters).
+  """
+
+  depth: int = 28
+  width: int = 10
+  post_activation: bool = False
+
+  @nn.compact
+  def __call__(self, x: Array, *, train: bool = False, mask: Array | None = None) -> Features:
+    """Maps images ``[N, H, W, C]`` to pooled features and the map before pooling."""
+    if self.depth < 8 or self.depth % 6 not in (2, 4):
+      raise ValueError("depth of a wide_resnet must be 6n + 4 (or 6n + 2 without the shortcuts) with n >= 1, such as "
+                       f"10, 16 or 28: got {self.depth}.")
+    x = conv(16, 3, dtype=self.dtype, name="stem_conv")(x.astype(self.dtype))
+    block_type = functools.partial(BasicBlock, projects=True) if self.post_activation else PreActivationBlock
+    if self.post_activation:
+      x = nn.relu(BatchNorm(self.axis_name, self.dtype, name="stem_norm")(x, train=train, mask=mask))
+    for group in (1, 2, 3):
+      for block in range((self.depth - 2) // 6):
+        stride = 2 if group > 1 and block == 0 else 1
+        x = block_type(8 * 2**group * self.width, stride, self.dtype, self.axis_name,
+                       name=f"group{group}_block{block}")(x, train=train, mask=mask)
+    if self.post_activation:
+      return Features.pooled(x)
+    x = nn.relu(BatchNorm(self.axis_name, self.dtype, name="group3_norm")(x, train=train, mask=mask))
+    return Features.pooled(x)
+
+
 for _depth in (8, 20, 56, 110):
   register(MODELS, f"resnet{_depth}")(functools.partial(CifarResNet, depth=_depth))
 register(MODELS, "resnet110_stochastic_depth")(functools.partial(CifarResNet, depth=110, last_survival=0.5))
@@ -129,3 +193,6 @@ register(MODELS, "resnet110_stochastic_depth")(functools.partial(CifarResNet, de
 # parameters as that of He et al. 2016.
 register(MODELS, "resnet110_bottleneck")(functools.partial(ResNet, blocks=(3, 4, 26, 3)))
 register(MODELS, "resnet152")(functools.partial(ResNet, blocks=(3, 8, 36, 3)))
+for _name, _depth, _width in (("preresnet56", 56, 1), ("wide_resnet28_10", 28, 10), ("wide_resnet26_10", 26, 10),
+                              ("wide_resnet32", 32, 10)):
+  register(MODELS, _name)(functools.partial(WideResNet, depth=_depth, width=_width))

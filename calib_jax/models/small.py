@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
-from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features
+from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, conv
 
 Array = jax.Array
 
@@ -56,7 +56,6 @@ class SimpleCNN(Backbone):
     for i, width in enumerate(self.channels, start=1):
       if i > 1:
         x = nn.max_pool(x, (2, 2), (2, 2))
-      x = nn.Conv(width, (3, 3), use_bias=False, dtype=self.dtype, kernel_init=nn.initializers.he_normal(),
-                  name=f"group{i}_conv")(x)
+      x = conv(width, 3, dtype=self.dtype, name=f"group{i}_conv", init=nn.initializers.he_normal())(x)
       x = nn.relu(BatchNorm(self.axis_name, self.dtype, name=f"group{i}_norm")(x, train=train, mask=mask))
     return Features.pooled(x)

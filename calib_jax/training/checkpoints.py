@@ -12,6 +12,7 @@ import sys
 from typing import Any
 import zlib
 
+import flax.serialization
 import jax
 from jax.experimental import multihost_utils
 import numpy as np
@@ -172,15 +173,8 @@ def _as(like: Any, restored: Any) -> Any:
 
 def checksum(tree: Any) -> np.ndarray:
   """Returns the CRC-32 of a tree's arrays in the order of their names, so that it survives Orbax's change of types."""
-  def plain(node):
-    if hasattr(node, "_asdict"):
-      node = node._asdict()
-    if isinstance(node, dict):
-      return {name: plain(child) for name, child in node.items()}
-    return [plain(child) for child in node] if isinstance(node, tuple | list) else node
-
   value = 0
-  for leaf in jax.tree.leaves(plain(tree)):
+  for leaf in jax.tree.leaves(flax.serialization.to_state_dict(tree)):
     value = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8), value)
   return np.array(value, np.uint32)
 

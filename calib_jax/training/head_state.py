@@ -16,6 +16,15 @@ from calib_jax.training.loss_state import StateUpdate
 HEAD_STATES: dict[str, Callable[[models.Head, float], StateUpdate]] = {}
 
 
+def counted(logits: jax.Array, labels: jax.Array, where: jax.Array | bool = True) -> tuple[jax.Array, ...]:
+  """Returns the sum of the confidences of examples, the number whose top class is their label, and their number."""
+  labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels
+  confidence = jnp.where(where, jnp.max(jax.nn.softmax(logits), -1), 0)
+  correct = (jnp.argmax(logits, -1) == labels) & where
+  return jnp.sum(confidence), jnp.sum(correct, dtype=jnp.float32), jnp.sum(jnp.broadcast_to(where, correct.shape),
+                                                                          dtype=jnp.float32)
+
+
 class MaskState(NamedTuple):
   """The state of the head ``masked``."""
 
@@ -33,13 +42,6 @@ def adaptive_masks(head: models.Head, num_epochs: float) -> StateUpdate:
 
   def init():
     return MaskState(jnp.asarray(head.keep, jnp.float32), jnp.zeros((), jnp.int32), zero, zero, zero)
-
-  def counted(logits, labels, where=True):
-    labels = jnp.argmax(labels, -1) if labels.ndim > logits.ndim - 1 else labels
-    confidence = jnp.where(where, jnp.max(jax.nn.softmax(logits), -1), 0)
-    correct = (jnp.argmax(logits, -1) == labels) & where
-    return jnp.sum(confidence), jnp.sum(correct, dtype=jnp.float32), jnp.sum(jnp.broadcast_to(where, correct.shape),
-                                                                            dtype=jnp.float32)
 
   def on_step(state, logits, labels, *, where, axis_name):
     confidence, correct, count = jax.lax.psum(counted(logits, labels, where), axis_name)
@@ -92,15 +94,12 @@ def balance(head: models.Head, num_epochs: float) -> StateUpdate:
 
   def on_step(state, output, labels, *, where, axis_name):
     output = head.balanced(output, labels, where=where, axis_name=axis_name)
-    labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels
 
     def measured(share):
-      logits = head.combined(output, state._replace(share=share))
-      correct = (jnp.argmax(logits, -1) == labels) & where
-      return jnp.sum(jnp.where(where, jnp.max(jax.nn.softmax(logits), -1), 0)), jnp.sum(correct, dtype=jnp.float32)
+      return counted(head.combined(output, state._replace(share=share)), labels, where)
 
-    confidence, correct = map_chunks(measured, shares, 16)
-    sums = jax.lax.psum((confidence, correct, jnp.sum(where, dtype=jnp.float32)), axis_name)
+    confidence, correct, count = map_chunks(measured, shares, 16)
+    sums = jax.lax.psum((confidence, correct, count[0]), axis_name)
     return BalanceState(state.share, *(old + new for old, new in zip(state[1:], sums, strict=True)))
 
   def on_epoch(state, epoch, logits, labels):

@@ -106,11 +106,12 @@ def score_counts(num_classes: int, *, variant: str = "released", num_bins: int =
   return StateUpdate(init, on_step, on_epoch, caution=caution)
 
 
-def split_options(name: str, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Splits a section's options into ``(options of the loss, options of its state)``; some may be in both."""
-  if name not in LOSS_STATES:
-    return dict(options), {}
-  own, shared = inspect.signature(LOSS_STATES[name]).parameters, losses.options(name)
+def split_options(section: ml_collections.ConfigDict) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Splits the options of a section into ``(options of the loss, options of its state)``; some may be in both."""
+  options = {key: value for key, value in section.items() if key != "name"}
+  if section.name not in LOSS_STATES:
+    return options, {}
+  own, shared = inspect.signature(LOSS_STATES[section.name]).parameters, losses.options(section.name)
   return ({key: value for key, value in options.items() if key in shared or key not in own},
           {key: value for key, value in options.items() if key in own})
 
@@ -134,6 +135,5 @@ def of_loss(section: ml_collections.ConfigDict, num_classes: int) -> dict[str, S
                      "they would share; use it once.")
   for part in (section.primary, section.secondary):
     if part.name in LOSS_STATES:
-      _, options = split_options(part.name, {key: value for key, value in part.items() if key != "name"})
-      updates[part.name] = LOSS_STATES[part.name](num_classes, **options)
+      updates[part.name] = LOSS_STATES[part.name](num_classes, **split_options(part)[1])
   return updates

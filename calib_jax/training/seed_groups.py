@@ -51,9 +51,8 @@ class Group(NamedTuple):
 
   def write_shape(self, shape: Shape) -> None:
     """Writes ``shape`` to the JSON file beside the checkpoints."""
-    text = json.dumps({"image_shape": list(shape.image_shape), "num_classes": shape.num_classes,
-                       "mean": np.asarray(shape.mean).tolist(), "std": np.asarray(shape.std).tolist(),
-                       "dtype": shape.dtype}, indent=2)
+    channels = {"mean": np.asarray(shape.mean).tolist(), "std": np.asarray(shape.std).tolist()}
+    text = json.dumps(shape._asdict() | channels, indent=2)
     self.folder.parent.mkdir(parents=True, exist_ok=True)
     write_text(self.folder.with_suffix(".json"), text + "\n")
 

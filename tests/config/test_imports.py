@@ -2,6 +2,8 @@
 
 import functools
 import json
+import shutil
+import sys
 
 import jax
 import numpy as np
@@ -16,56 +18,17 @@ from calib_jax.run import directory
 from tests.programs import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_figures")
-MINE = '''
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from calib_jax import calibrators, data, losses
-from calib_jax.models import Backbone, Features, Head
-
-
-def sharp(logits, labels, *, power: float = 2.0, scale=1):
-  return scale * losses.cross_entropy(logits, labels) ** power
+# Beside the parts of examples/own/mine.py.
+MORE = '''
+from calib_jax import losses
+from calib_jax.training import SCHEDULES
 
 
 def spread(logits, labels, *, strength=0.5, where=None, axis_name=None):
   return strength * losses.soft_avuc(logits, labels, where=where, axis_name=axis_name)
 
 
-def halved(*, factor=2.0):
-  return calibrators.Calibrator(lambda logits, labels, where=None: {}, lambda p, z: jax.nn.log_softmax(z / factor))
-
-
-class Cosine(Head):
-  scale: float = 10.0
-
-  @nn.compact
-  def __call__(self, features, *, train=False, mask=None):
-    kernel = self.param("kernel", nn.initializers.normal(), (features.vector.shape[-1], self.num_classes))
-    x = features.vector / jnp.linalg.norm(features.vector, axis=-1, keepdims=True)
-    return self.scale * x @ kernel
-
-
-class Flat(Backbone):
-  width: int = 4
-
-  @nn.compact
-  def __call__(self, x, *, train=False, mask=None):
-    return Features(nn.relu(nn.Dense(self.width, name="group1_dense")(x.reshape(len(x), -1))))
-
-
-def stripes(seed, *, number=60):
-  labels = np.arange(number, dtype=np.int32) % 3
-  images = np.random.default_rng(seed).integers(0, 99, (number, 4, 4, 1), dtype=np.uint8)
-  images[np.arange(number), labels] += 100
-  part = data.Examples(images, labels)
-  return data.Pool(part, part.take(np.arange(30)), 3)
-
-
 def warm(config, examples, seeds, *, rate=1.0):
-  from calib_jax.training import SCHEDULES
   stage, = SCHEDULES["joint"](config, examples, seeds)
   return [stage._replace(phases=[phase._replace(rate=rate) for phase in stage.phases])]
 
@@ -86,11 +49,14 @@ QUICK = ("training.batch_size=16", "training.num_steps=3", "num_seeds=1", "compa
 
 @pytest.fixture(autouse=True)
 def _module(tmp_path, monkeypatch):
-  (tmp_path / "my_calibration.py").write_text(MINE)
+  (tmp_path / "my_calibration.py").write_text(MORE)
+  shutil.copy(ROOT / "examples/own/mine.py", tmp_path)
   monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr("sys.path", [str(ROOT), *__import__("sys").path])
-  yield
-  __import__("sys").modules.pop("my_calibration", None)
+  monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+  with jax.numpy_rank_promotion("allow"):  # As users have it.
+    yield
+  for name in ("my_calibration", "mine"):
+    sys.modules.pop(name, None)
 
 
 def _config(*overrides, path="configs/digits_savuc.py"):
@@ -101,13 +67,13 @@ def _config(*overrides, path="configs/digits_savuc.py"):
 
 # An option of each, its text on the command line, and the value that the text stands for.
 OPTIONS = {
-  "loss.primary": ("sharp", "power", "3", 3.0), "loss.secondary": ("spread", "strength", "1", 1.0),
-  "head": ("Cosine", "scale", "5", 5.0), "model": ("Flat", "width", "6", 6), "data": ("stripes", "number", "90", 90),
-  "schedule": ("warm", "rate", "2", 2.0)}
+  "loss.primary": ("mine:bounded", "power", "3", 3.0), "head": ("mine:Cosine", "scale", "5", 5.0),
+  "loss.secondary": ("my_calibration:spread", "strength", "1", 1.0), "model": ("mine:Network", "width", "6", 6),
+  "data": ("mine:rings", "num_examples", "90", 90), "schedule": ("my_calibration:warm", "rate", "2", 2.0)}
 
 
 def test_functions_of_ones_own_train_with_their_options_typed():
-  named = [f"{key}.name=my_calibration:{name}" for key, (name, *_) in OPTIONS.items()]
+  named = [f"{key}.name={name}" for key, (name, *_) in OPTIONS.items()]
   config = _config(*named, *(f"{key}.{option}={text}" for key, (_, option, text, _) in OPTIONS.items()))
   state, _ = training.train(config, [run.data.load_splits(config, 0)], seeds=[0], devices=jax.devices()[:2])
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
@@ -124,7 +90,7 @@ def test_functions_of_ones_own_train_with_their_options_typed():
   ("loss.primary.name=absent_module:f", "config key loss.primary.name: 'absent_module' cannot be imported"),
   ("loss.primary.name=my_calibration:absent", "the module my_calibration has no function or class 'absent'"),
   ("loss.primary.name=my_calibration:NUMBER", "has no function or class 'NUMBER'"),
-  ("loss.secondary.name=my_calibration:sharp", "my_calibration:sharp must take the keywords where and axis_name"),
+  ("loss.secondary.name=mine:bounded", "mine:bounded must take the keywords where and axis_name"),
   ("head.name=builtins:dict", "builtins:dict must be a subclass of calib_jax.models.Head"),
   ("data.name=builtins:dict", "the arguments of builtins:dict cannot be listed .*written in Python"),
   ("model.name=my_calibration:number", "config key model: "),

@@ -1,4 +1,4 @@
-"""Forward values of small networks against plain numpy, from the papers: they hold where PyTorch is not installed."""
+"""Forward values of small networks and heads against plain numpy, from the papers, also without PyTorch."""
 
 import itertools
 
@@ -200,3 +200,40 @@ def _swin_block(x, w, at, heads, most, *, shifted):
   y = _attend(normed.reshape(len(pixels), -1), w, at, heads, score).reshape(*full, -1)[:sides[0], :sides[1]]
   x = x + y
   return x + _feed_forward(_layer_norm(x, w, f"{at}/norm2", 1e-5), w, at)
+
+
+def test_two_stage_heads():
+  images, w, logits = _drawn("mlp", (2, 2, 1), hidden=(7,), head={"name": "two_stage", "width": 4})
+  x = _relu(_dense(images.reshape(2, -1), w, "group1_dense"))
+  narrow = _dense(_relu(_dense(x, w, "head/hidden")), w, "head/narrow")
+  assert w["head/hidden/kernel"].shape == (7, 12) and narrow.shape == (2, 4)
+  _close(logits, _dense(narrow, w, "head/logits"))
+
+
+def test_shared_bodies():
+  images, w, logits = _drawn("mlp", (2, 2, 1), hidden=(7,), head={"name": "shared_body", "members": 3, "width": 5})
+  x = _relu(_dense(images.reshape(2, -1), w, "group1_dense"))
+  members = [_dense(_relu(_dense(x, w, f"head/hidden{i}")), w, f"head/logits{i}") for i in range(3)]
+  _close(logits, np.log(special.softmax(members, axis=-1).mean(0)))
+
+
+@pytest.mark.parametrize("backbone", ["mlp", pytest.param("simple_cnn", marks=pytest.mark.slow)])
+def test_simplex_heads(backbone):
+  is_map = backbone == "simple_cnn"
+  images, w, logits = _drawn(backbone, (4, 4, 2), head="simplex_etf",
+                             **({"channels": (12,)} if is_map else {"hidden": (12,)}))
+
+  def layer(x, name):
+    return _conv(x, w[f"{name}/kernel"]) if is_map else _dense(x, w, name)
+
+  def normed(x, name):
+    return _relu(_norm(x, w, f"head/{name}_norm"))
+
+  x = _relu(_norm(layer(images, "group1_conv"), w, "group1_norm") if is_map else layer(
+    images.reshape(2, -1), "group1_dense"))
+  narrow = layer(normed(x, "narrow"), "head/narrow")
+  adapted = normed(x + layer(normed(narrow, "wide"), "head/wide"), "adapted")
+  assert narrow.shape[-1] == 6
+  vector, adapted = (y.mean((1, 2)) if is_map else y for y in (x, adapted))
+  fixed = adapted / np.linalg.norm(adapted, axis=-1, keepdims=True) @ w["head/frame"]
+  _close(logits, w["head/share"] * _dense(vector, w, "head/linear") + (1 - w["head/share"]) * fixed)

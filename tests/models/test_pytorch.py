@@ -1,6 +1,5 @@
 """Weights of PyTorch models give PyTorch's logits; without torch and timm, only errors are tested."""
 
-
 import jax
 import numpy as np
 import pytest
@@ -13,6 +12,16 @@ from calib_jax.models import pytorch
 RNG = np.random.default_rng(0)
 PUBLISHED = [("resnet50", "resnet50", {"stem": "imagenet"}), ("densenet121", "densenet121", {"stem": "imagenet"}),
              ("vit_small", "vit_small_patch16_224", {}), ("swin_tiny", "swin_tiny_patch4_window7_224", {})]
+
+
+def torch_weights(name, variables):
+  """Returns variables of a model under PyTorch's names, with its order of axes."""
+  weights = {}
+  for path, x in jax.tree_util.tree_leaves_with_path(variables):
+    keys = tuple(part.key for part in path[1:])
+    order = {4: (3, 2, 0, 1), 2: (1, 0)}[x.ndim] if keys[-1] == "kernel" else range(x.ndim)
+    weights[pytorch._torch_name(name, keys)] = np.ascontiguousarray(x.transpose(order))
+  return weights
 
 
 def _reference(timm_name):
@@ -43,9 +52,7 @@ def test_logits_equal_those_of_pytorch(name, timm_name, options, tmp_path):
 
 @pytest.mark.parametrize(("weights", "message"), [
   ({"head.weight": np.zeros(())}, r"'head.weight' must have 2 axes: got the shape \(\)"),
-  ({"head.weight": np.zeros((3, 0))}, "'head.weight' must be floats and not empty"),
-  ({"head.weight": np.zeros((10**9, 0), np.float32)}, "must be floats and not empty"),
-  ({"head.weight": np.zeros(3)}, "must have 2 axes"),
+  ({"head.weight": np.zeros((10**9, 0), np.float32)}, "'head.weight' must be floats and not empty"),
   ({"head.weight": np.zeros((3, 384, 1))}, "must have 2 axes"),
   ({"head.weight": np.zeros((3, 384), int)}, "must be floats and not empty: got int64"),
   ({"head.weight": "x"}, "must be floats and not empty: got <U1"), ({"head.weight": [[1.0], []]}, "is no array"),
@@ -61,13 +68,9 @@ def test_weights_that_are_no_matrices_of_floats_are_one_sentence(weights, messag
 
 def test_kernels_of_three_axes_are_one_sentence():
   options = {"blocks": (1,), "stem": "imagenet"}
-  variables = jax.eval_shape(models.get("resnet50", num_classes=3, **options).init, jax.random.key(0),
-                             jax.ShapeDtypeStruct((1, 32, 32, 3), np.float32))
-  weights = {}
-  for path, leaf in jax.tree_util.tree_leaves_with_path(variables):
-    keys = tuple(part.key for part in path[1:])
-    order = {4: (3, 2, 0, 1), 2: (1, 0)}[leaf.ndim] if keys[-1] == "kernel" else range(leaf.ndim)
-    weights[pytorch._torch_name("resnet50", keys)] = np.broadcast_to(np.float32(0), [leaf.shape[i] for i in order])
+  shapes = jax.eval_shape(models.get("resnet50", num_classes=3, **options).init, jax.random.key(0),
+                          jax.ShapeDtypeStruct((1, 32, 32, 3), np.float32))
+  weights = torch_weights("resnet50", jax.tree.map(lambda x: np.zeros(x.shape, np.float32), shapes))
   models.from_torch("resnet50", weights, **options)
   with pytest.raises(UserError, match=r"'conv1.weight' has the shape \(64, 3, 49\).* must have \(7, 7, 3, 64\)"):
     models.from_torch("resnet50", weights | {"conv1.weight": np.ones((64, 3, 49))}, **options)

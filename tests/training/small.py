@@ -1,17 +1,25 @@
 """Small configs, data and comparisons that the tests of training share."""
 
+import json
 import signal
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
+import optax
 import pytest
+from scipy import special
 
 from calib_jax import config as run_config
-from calib_jax import data, training
+from calib_jax import data, models, training
 from calib_jax.data import per_image
+from calib_jax.training.distributed.mapping import AXIS, mapped_steps
+from calib_jax.training.engine import gradients, steps
 from calib_jax.training.engine import program as programs
 from tests.programs import ROOT
+
+PLAIN = ("loss.primary.name=cross_entropy", "loss.secondary.name=")
 
 # A run of a few seconds in a process of its own. An epoch is 6 steps on the majority and 3 on the held-out part.
 RUN = ("--config=configs/digits_savuc.py", "--config.num_seeds=1", "--config.compare_with_cross_entropy=False",
@@ -27,7 +35,8 @@ def digits(*overrides):
 
 def short(*overrides):
   """Returns the config of nine steps of a network of one hidden layer of five, unless an override names a model."""
-  model = () if any(o.startswith("model.") for o in overrides) else ("model.hidden=(5,)",)
+  names_model = any(o.startswith(("model.name=", "model.hidden=")) for o in overrides)
+  model = () if names_model else ("model.hidden=(5,)",)
   return digits("training.batch_size=16", "training.num_epochs=3", "training.log_every_steps=1",
                 "optimizer.learning_rate=0.05", *model, *overrides)
 
@@ -69,19 +78,71 @@ def one_step(step, state, batch, keys):
   return state, {name: x[0] for name, x in measured.items()}
 
 
+def gradient_step(model, loss, batch, devices, *, change=lambda params: params, augmentation="none", l2=0.0,
+                  decays=models.decay_mask, **options):
+  """Takes a step of gradient descent at the rate 0.5; returns the state before, the one after it, and what it measured.
+
+  ``loss`` has the fields of ``config.loss`` that are set, ``change`` gives the parameters to start from, and
+  ``augmentation`` is a name, or a dict with options too.
+  """
+  loss = ml_collections.ConfigDict({"secondary": {"name": ""}, "weight": 1.0, **loss})
+  section = {"name": augmentation} if isinstance(augmentation, str) else augmentation
+  objective = gradients.Objective(
+    model, training.objective(loss), AXIS, augment=data.build_augmentation(num_classes=3, **section),
+    normalize=lambda x: x.astype(jnp.float32) / 255, l2=l2, decays=decays, sums=loss.get("reduction") == "sum")
+  step = mapped_steps(steps.train_step, devices, 1, objective=objective, optimizer=optax.sgd(0.5), **options)
+  state = steps.init_state(model, optax.sgd(0.5), jnp.zeros((1, *batch["image"].shape[1:])), {}, jax.random.key(0))
+  state = state._replace(params=change(state.params))
+  shares = {name: x.reshape(len(devices), 1, -1, *x.shape[1:]) for name, x in batch.items()}
+  after, measured = one_step(step, jax.tree.map(lambda x: x[None].copy(), state), shares, jax.random.key(0)[None])
+  return state, *alone((after, measured))
+
+
+def linear_step(devices, mask, **options):
+  """Takes ``gradient_step`` on softmax regression, whose result is known in closed form; eight examples have ``mask``.
+
+  Returns the head's parameters before, the state after, what was measured, and the images and labels that count.
+  """
+  model = models.get("mlp", num_classes=3, hidden=(), axis_name=AXIS)
+  images = np.random.default_rng(2).integers(0, 256, (8, 2, 2, 1), dtype=np.uint8)
+  batch = {"image": images, "label": np.arange(8, dtype=np.int32) % 3, "mask": mask}
+  before, after, measured = gradient_step(
+    model, {"primary": {"name": "cross_entropy"}}, batch, devices,
+    change=lambda params: jax.tree.map(lambda x: x + 0.3, params), **options)  # Biases start at 0.
+  head = {name: np.asarray(before.params["head"][name], np.float64) for name in ("kernel", "bias")}
+  return head, after, measured, images[mask].reshape(-1, 4).astype(np.float64) / 255, batch["label"][mask]
+
+
+def softmax_gradient(x, labels, kernel, bias):
+  """Returns the probabilities of softmax regression, and the gradient of its summed cross entropy."""
+  probs = special.softmax(x @ kernel + bias, axis=1)
+  error = probs - np.eye(probs.shape[1])[labels]
+  return probs, (x.T @ error, error.sum(0))
+
+
 def alone(tree):
   """Returns the arrays of the first seed."""
   return jax.tree.map(lambda x: x[0], tree)
 
 
-def stop(config, step, folder, **options):
-  """Trains in ``folder`` until a SIGTERM after ``step``."""
+def stop(config, step, folder, number=signal.SIGTERM, message=None):
+  """Trains in ``folder`` until a signal after ``step``; ``message`` is a pattern of what the run then says."""
   def interrupt(done, measured):
     if done == step:
-      signal.raise_signal(signal.SIGTERM)
+      signal.raise_signal(number)
 
-  with pytest.raises(training.Stopped):
-    train(config, folder=folder, hooks=[interrupt], **options)
+  with pytest.raises(training.Stopped, match=message):
+    train(config, folder=folder, hooks=[interrupt])
+
+
+def logged(folder, config, **options):
+  """Trains with a log in ``folder``; returns the result, and the lines of the log without times."""
+  folder.mkdir(exist_ok=True)
+  log = training.MetricLog(folder)
+  result = train(config, log=log, **options)
+  log.close()
+  lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+  return result, [{key: x for key, x in line.items() if not key.startswith("time/")} for line in lines]
 
 
 def draw_fast(monkeypatch):

@@ -2,61 +2,34 @@
 
 import jax
 import jax.numpy as jnp
-from ml_collections import config_dict
 import numpy as np
-import optax
 import pytest
 
-from calib_jax import data, losses, models, training
-from calib_jax.training.distributed.mapping import AXIS, mapped_steps
-from calib_jax.training.engine import gradients, steps
+from calib_jax import data, losses, models
+from calib_jax.training.distributed.mapping import AXIS
 from tests.losses.test_consistency import reference as divergence
-from tests.training.small import assert_same, draw_fast, one_step
+from tests.training.small import assert_same, draw_fast, gradient_step
 
 MASK = np.array([1, 1, 1, 1, 0, 1, 0, 0], bool)
 IMAGES = np.random.default_rng(2).integers(0, 256, (8, 4, 4, 1), dtype=np.uint8)
 LABELS = np.arange(8, dtype=np.int32) % 3
 
 
-def _augment():
-  return data.build_augmentation("augmix", num_classes=3, padding=0, flip=False, width=1, depth=1, severity=10.0,
-                                 consistency=2.0)
+AUGMIX = {"name": "augmix", "padding": 0, "flip": False, "width": 1, "depth": 1, "severity": 10.0, "consistency": 2.0}
+LOSS = {"primary": {"name": "focal", "gamma": 1.0}, "secondary": {"name": "soft_avuc", "threshold": 0.5}, "weight": 0.5}
+MODELS = {"simple_cnn": {"channels": (4,)}, "mlp": {"hidden": ()}}
 
 
-def _step(devices, model="simple_cnn", reduction="mean", **options):
-  """One step of gradient descent on eight images; the state before and after, and what it measured."""
-  own = {"channels": (4,)} if model == "simple_cnn" else {"hidden": ()}
-  model = models.get(model, num_classes=3, axis_name=AXIS, **own)
-  loss = config_dict.ConfigDict({"primary": {"name": "focal", "gamma": 1.0}, "secondary": {"name": "soft_avuc",
-                                 "threshold": 0.5}, "weight": 0.5, "reduction": reduction})
-  objective = gradients.Objective(
-    model, training.objective(loss), AXIS, augment=_augment(), normalize=_normalize, l2=0.0,
-    decays=models.decay_mask, sums=reduction == "sum")
-  train_step = mapped_steps(steps.train_step, devices, 1, objective=objective, optimizer=optax.sgd(0.5),
-                      **options)
-  state = steps.init_state(model, optax.sgd(0.5), jnp.zeros((1, 4, 4, 1)), {}, jax.random.key(0))
-  # Predictions that differ by view.
-  state = state._replace(params=state.params | {"head": jax.tree.map(lambda x: 4 * x, state.params["head"])})
-  batch = {"image": IMAGES, "label": LABELS, "mask": MASK}
-  shaped = {k: v.reshape(len(devices), 1, -1, *v.shape[1:]) for k, v in batch.items()}
-  after, measured = one_step(train_step, jax.tree.map(lambda x: x[None].copy(), state), shaped, jax.random.key(0)[None])
-  return state, *jax.tree.map(lambda x: x[0], (after, measured))
-
-
-def _normalize(images):
-  return images.astype(jnp.float32) / 255 - 0.5
-
-
-def _expected(state, model, reduction="mean"):
+def _expected(state, name, reduction):
   """The loss as a function of the parameters, written out for one device; and the batch statistics."""
   key = jax.random.fold_in(jax.random.key(0), 0)
   given = jnp.asarray(np.where(MASK[:, None, None, None], IMAGES, 255 - IMAGES))  # Masked rows do not matter.
-  images = jax.jit(lambda: _augment()(given, LABELS, MASK, key, None).images)()
-  own = {"channels": (4,)} if model == "simple_cnn" else {"hidden": ()}
-  model = models.get(model, num_classes=3, **own)
+  augment = data.build_augmentation(num_classes=3, **AUGMIX)
+  images = jax.jit(lambda: augment(given, LABELS, MASK, key, None).images)().astype(jnp.float32) / 255
+  model = models.get(name, num_classes=3, **MODELS[name])
 
   def loss(params):
-    logits, updated = model.apply({"params": params, "batch_stats": state.batch_stats}, _normalize(images), train=True,
+    logits, updated = model.apply({"params": params, "batch_stats": state.batch_stats}, images, train=True,
                                   mask=np.repeat(MASK, 3), mutable=["batch_stats"])
     clean = logits[::3][MASK]
     number = float(MASK.sum()) if reduction == "sum" else 1
@@ -75,7 +48,11 @@ def _expected(state, model, reduction="mean"):
   pytest.param("simple_cnn", 4, "mean", {}, marks=pytest.mark.slow), ("mlp", 2, "sum", {"parallel": "shard_map"})])
 def test_a_step_is_that_of_the_formula(model, num_devices, reduction, options, monkeypatch):
   draw_fast(monkeypatch)
-  state, after, measured = _step(jax.devices()[:num_devices], model, reduction, **options)
+  # The head is large, so that predictions differ by view.
+  state, after, measured = gradient_step(
+    models.get(model, num_classes=3, axis_name=AXIS, **MODELS[model]), {**LOSS, "reduction": reduction},
+    {"image": IMAGES, "label": LABELS, "mask": MASK}, jax.devices()[:num_devices], augmentation=AUGMIX,
+    change=lambda params: params | {"head": jax.tree.map(lambda x: 4 * x, params["head"])}, **options)
   (loss, (parts, logits, batch_stats)), grads = _expected(state, model, reduction)
   np.testing.assert_allclose(measured["loss"], loss, rtol=1e-5)
   for name, value in parts.items():

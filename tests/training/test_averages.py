@@ -1,4 +1,4 @@
-"""Averages of weights, and sharpness-aware steps: their formulas, on several devices, and resumed to the bit."""
+"""Averages of weights, and sharpness-aware steps: their formulas, on several devices, and what a run keeps."""
 
 import jax
 from jax.flatten_util import ravel_pytree
@@ -9,8 +9,7 @@ import pytest
 from calib_jax import models, training
 from calib_jax.training import averages
 from calib_jax.training.engine import gradients
-from tests.training.small import alone, assert_same, short, stop, tiny_splits, train
-from tests.training.test_steps import _one_step
+from tests.training.small import alone, assert_same, linear_step, short, softmax_gradient, tiny_splits, train
 
 
 def _state(value, step=0):
@@ -39,7 +38,7 @@ def test_the_average_has_the_weights_of_its_definition(decay):
   # Half of four epochs of three steps: the end of the second one is not among them.
   (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4", "training.select=best"), (9, 12)),
   pytest.param(("training.average=swa", "training.average_fraction=0.0"), (9,), marks=pytest.mark.slow)])
-def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeypatch):
+def test_a_run_keeps_and_predicts_with_the_average_of_its_steps(options, entering, monkeypatch, tmp_path):
   config, seen, original = short(*options), {}, averages.update
 
   def recorded(average, state, decay):
@@ -47,7 +46,7 @@ def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeyp
     return original(average, state, decay)
 
   monkeypatch.setattr(averages, "update", recorded)
-  _, predictions = train(config, seeds=(0, 1))  # An epoch has three steps.
+  _, predictions = train(config, seeds=(0, 1), folder=tmp_path)  # An epoch has three steps.
   assert tuple(seen) == tuple(entering)
   decay = 0.6 if "ema" in options[0] else 1.0
   weights = decay ** np.arange(len(seen))[::-1]
@@ -59,6 +58,12 @@ def test_a_run_predicts_with_the_average_of_its_steps(options, entering, monkeyp
   expected = training.predict(predictor, mean, [s.test for s in splits], 16, training.Layout.of(jax.devices()[:2]))
   for i in range(2):
     np.testing.assert_allclose(predictions[i]["test"]["logits"], expected["logits"][i], rtol=1e-4, atol=1e-5)
+  group = training.Group((0, 1), tmp_path)
+  kept, last = group.variables("average"), group.variables("last")
+  assert_same(kept, mean, rtol=1e-5, atol=1e-6)
+  assert_same(group.variables(), group.variables("best") if config.training.select == "best" else kept)
+  assert ("average_fraction=0.0" in str(options)) == np.array_equal(kept["params"]["head"]["kernel"],
+                                                                    last["params"]["head"]["kernel"])
 
 
 def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():
@@ -114,42 +119,19 @@ def test_averaged_networks_with_batch_norm_get_statistics_of_their_own(monkeypat
   np.testing.assert_allclose(ravel_pytree(alone(after["batch_stats"]))[0], sums / 44, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
-def test_a_stopped_run_with_an_average_goes_on_to_the_bit(tmp_path):
-  config = short("training.average=swa", "training.average_fraction=1.0", "checkpoint.every_steps=2")
-  whole = train(config, folder=tmp_path / "whole")
-  stop(config, 5, tmp_path / "stopped")
-  resumed = train(config, folder=tmp_path / "stopped")
-  assert_same(whole, resumed)
-  group = training.Group((0,), tmp_path / "stopped")
-  kept, last = group.variables(), group.variables("last")
-  assert_same(kept, group.variables("average"))
-  assert np.abs(kept["params"]["head"]["kernel"] - last["params"]["head"]["kernel"]).max() > 1e-4
-
-
 @pytest.mark.parametrize(("num_devices", "accumulation"), [pytest.param(4, 1, marks=pytest.mark.slow), (2, 2)])
 def test_a_sharpness_aware_step_takes_the_gradient_of_the_worst_neighbour(num_devices, accumulation):
   mask, radius = np.array([1, 1, 1, 0, 1, 0, 0, 1], bool), 0.4
-  before, (state, _), images, labels = _one_step(
+  before, state, _, x, labels = linear_step(
     jax.devices()[:num_devices], mask, accumulation=accumulation, sharpness=radius)
-  x, onehot = images[mask].reshape(-1, 4).astype(np.float64) / 255, np.eye(3)[labels[mask]]
-
-  def gradient(kernel, bias):
-    logits = x @ kernel + bias
-    p = np.exp(logits - logits.max(1, keepdims=True))
-    p /= p.sum(1, keepdims=True)
-    return x.T @ (p - onehot) / len(x), (p - onehot).mean(0)
-
-  params = [before["kernel"].astype(np.float64), before["bias"].astype(np.float64)]
-  slopes = gradient(*params)
+  _, slopes = softmax_gradient(x, labels, **before)
   norm = np.sqrt(sum((g**2).sum() for g in slopes))
-  worst = [w + radius * g / norm for w, g in zip(params, slopes, strict=True)]
-  for name, w, g in zip(("kernel", "bias"), params, gradient(*worst), strict=True):
-    np.testing.assert_allclose(state.params["head"][name], w - 0.5 * g, rtol=1e-4, atol=1e-6)
+  worst = [w + radius * g / norm for w, g in zip(before.values(), slopes, strict=True)]
+  _, gradient = softmax_gradient(x, labels, *worst)
+  for (name, w), g in zip(before.items(), gradient, strict=True):
+    np.testing.assert_allclose(state.params["head"][name], w - 0.5 * g / len(x), rtol=1e-4, atol=1e-6)
 
 
 def test_nothing_moves_where_the_gradient_is_0():
   params = {"w": jnp.array([1.0, -2.0])}
   assert_same(gradients.perturbed(params, {"w": jnp.zeros(2)}, 0.1), params)
-  moved = gradients.perturbed(params, {"w": jnp.array([3.0, 4.0])}, 0.1)
-  np.testing.assert_allclose(moved["w"], [1.06, -1.92], rtol=1e-6)

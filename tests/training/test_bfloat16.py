@@ -8,13 +8,12 @@ import pytest
 from calib_jax import data, training
 from calib_jax._system.errors import UserError
 from calib_jax.training.engine import program
-from tests.training.small import digits
+from tests.training.small import PLAIN, digits
 
 STEPS = 60
-CNN = ("model.name=simple_cnn", "model.channels=(8,16)", "loss.secondary.name=", "training.batch_size=64",
-       f"training.num_steps={STEPS}", "optimizer.learning_rate=0.2", "loss.primary.name=cross_entropy",
-       "training.log_every_steps=1000",
-       "training.evaluate_every_epochs=1000", "num_seeds=1", "compare_with_cross_entropy=False")
+CNN = (*PLAIN, "model.name=simple_cnn", "model.channels=(8,16)", "training.batch_size=64",
+       f"training.num_steps={STEPS}", "optimizer.learning_rate=0.2", "training.log_every_steps=1000",
+       "training.evaluate_every_epochs=1000")
 
 
 def _trained(*overrides):

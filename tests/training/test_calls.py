@@ -1,6 +1,5 @@
 """Several steps in one call have the bits of steps one by one, and a call ends where something is due."""
 
-import json
 import signal
 
 import numpy as np
@@ -8,9 +7,8 @@ import pytest
 
 from calib_jax import training
 from calib_jax.training.engine import feeding, loop
-from tests.training.small import assert_same, built, short, train
+from tests.training.small import PLAIN, assert_same, built, logged, short, train
 
-PLAIN = ("loss.primary.name=cross_entropy", "loss.secondary.name=")
 LONG = ("training.log_every_steps=5", "training.num_epochs=4")
 
 
@@ -29,29 +27,20 @@ def calls(monkeypatch):
   return taken
 
 
-def _logged(folder, *overrides, **options):
-  """Trains; returns the state, the predictions, and what is logged without times."""
-  folder.mkdir()
-  log = training.MetricLog(folder)
-  result = train(short(*LONG, *overrides), log=log, **options)
-  log.close()
-  lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-  return result, [{key: x for key, x in line.items() if not key.startswith("time/")} for line in lines]
-
-
 @pytest.mark.parametrize(("options", "seeds"), [
   pytest.param(("training.parallel=shard_map", "training.accumulation_steps=2", "training.average=swa", *PLAIN), (3, 4),
                marks=pytest.mark.slow),
   (("schedule.name=interleaved", "training.batch_size=8", "training.select=best"), (0,)),
 ], ids=("shard_map, parts, seeds, SWA", "interleaved"))
 def test_calls_of_several_steps_have_the_bits_of_steps_one_by_one(options, seeds, calls, tmp_path):
-  together, logged = _logged(tmp_path / "together", *options, seeds=seeds)
+  config = short(*LONG, *options)
+  together, lines = logged(tmp_path / "together", config, seeds=seeds)
   assert max(count for _, count in calls) > 1
   number = len(calls)
-  one_by_one, same = _logged(tmp_path / "one", *options, seeds=seeds, hooks=[lambda step, measured: None])
+  one_by_one, same = logged(tmp_path / "one", config, seeds=seeds, hooks=[lambda step, measured: None])
   assert all(count == 1 for _, count in calls[number:])
   assert_same(together, one_by_one)
-  assert logged == same and any("train/loss" in line for line in logged)
+  assert lines == same and any("train/loss" in line for line in lines)
 
 
 def test_a_call_ends_where_something_is_due(calls, tmp_path):

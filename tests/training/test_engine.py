@@ -1,6 +1,5 @@
 """The engine's promises within one process: phases, seeds side by side, best_model, checkpoints, guard rails."""
 
-import json
 import signal
 
 import jax
@@ -12,10 +11,9 @@ from scipy import special
 from calib_jax import data, losses, models, training
 from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, checkpoints
-from calib_jax.training.distributed import stopping
 from calib_jax.training.engine import stages
 from calib_jax.training.run_log import progress
-from tests.training.small import alone, assert_same, short, tiny_splits, train
+from tests.training.small import PLAIN, alone, assert_same, draw_fast, logged, short, stop, tiny_splits, train
 
 # ---- schedules
 
@@ -98,32 +96,30 @@ def test_batch_statistics_of_the_second_phase_may_stay():
 def test_every_step_draws_its_own_crops(tmp_path):
   """One example, and parameters that stay: only what is drawn can change the loss."""
   config = short("optimizer.learning_rate=0.0", "loss.secondary.name=", "augmentation.name=crop_flip")
-  log, split = training.MetricLog(tmp_path), tiny_splits()
+  split = tiny_splits()
   split = split._replace(train=split.train.take(np.array([5])))
-  train(config, splits=[split], log=log, predicted=())
-  log.close()
-  lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+  _, lines = logged(tmp_path, config, splits=[split], predicted=())
   assert len({round(line["train/primary"], 4) for line in lines if "train/primary" in line}) == 3
 
 
 # ---- seeds side by side, on any number of devices
 
-MLP, CNN = ("model.hidden=(5,)",), ("model.name=simple_cnn", "model.channels=(4,)")
-PLAIN = ("loss.primary.name=cross_entropy", "loss.secondary.name=")
-TWO_STAGE = (*MLP, *PLAIN, "schedule.name=two_stage", "schedule.stage2_epochs=2", "training.num_epochs=1")
+TWO_STAGE = (*PLAIN, "schedule.name=two_stage", "schedule.stage2_epochs=2", "training.num_epochs=1")
 TOGETHER = {
-  "interleaved": (*MLP, "schedule.name=interleaved"),
+  "interleaved": ("schedule.name=interleaved",),
   "masked": (*TWO_STAGE, "head.name=masked", "head.width=6", "head.keep=0.5"),
   "variational": (*TWO_STAGE, "head.name=variational", "head.width=4"),
-  "parts, best": (*CNN, "augmentation.name=crop_flip", "augmentation.padding=1", "training.accumulation_steps=2",
-                  "training.select=best"),
-  "dropout, samples": (*MLP, "model.dropout=0.4", "evaluation.samples=7")}
+  "mixup, parts, best": ("model.name=simple_cnn", "model.channels=(4,)", "augmentation.name=mixup",
+                         "augmentation.padding=1", "training.accumulation_steps=2", "training.select=best"),
+  "dropout, samples": ("model.dropout=0.4", "evaluation.samples=7")}
 
 
 @pytest.mark.parametrize("name", [
   name if name == "interleaved" else pytest.param(name, marks=pytest.mark.slow)
   for name in TOGETHER])
-def test_neither_other_seeds_nor_devices_change_a_model(name):
+def test_neither_other_seeds_nor_devices_change_a_model(name, monkeypatch):
+  """The last batch of 16 holds 12, so that some of the four devices have padding alone."""
+  draw_fast(monkeypatch)
   config = short(*TOGETHER[name])
   together, results = train(config, (4, 7), devices=4)
   own, (predictions,) = train(config, (7,), devices=1)
@@ -161,13 +157,9 @@ def test_the_best_model_is_that_of_the_lowest_validation_loss_after_the_warm_up(
   # Validation labels are wrong, so that the loss rises as the model learns: the first epoch that counts is the best.
   split = tiny_splits()
   split = split._replace(validation=split.validation._replace(labels=(split.validation.labels + 1) % 3))
-
   options = ("training.evaluate_every_epochs=1", "loss.secondary.name=", "optimizer.schedule=constant")
-  log = training.MetricLog(tmp_path)
-  _, (best,) = train(short(*options, "training.num_epochs=5", "training.select=best", "training.select_after_epochs=2"),
-                     splits=[split], log=log)
-  log.close()
-  lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+  config = short(*options, "training.num_epochs=5", "training.select=best", "training.select_after_epochs=2")
+  (_, (best,)), lines = logged(tmp_path, config, splits=[split])
   assert np.all(np.diff([line["validation/loss"] for line in lines if "validation/loss" in line]) > 0)
   _, (third,) = train(short(*options, "training.num_epochs=3"), splits=[split])
   np.testing.assert_allclose(best["test"]["logits"], third["test"]["logits"], rtol=1e-4, atol=1e-4)
@@ -207,7 +199,7 @@ def test_each_seed_keeps_its_best_and_stops_at_its_own_patience():
 
 def test_a_run_stops_when_nothing_improves_and_resuming_it_does_not_go_on(tmp_path):
   config = short("training.select=best", "training.patience=2", "training.evaluate_every_epochs=1",
-                   "training.num_epochs=40", "optimizer.learning_rate=0.0")
+                 "training.num_epochs=40", "optimizer.learning_rate=0.0")
   state, (predictions,) = train(config, folder=tmp_path)
   assert int(state.step[0]) == 9  # The first evaluation is the best, and two more are no better.
   again, (same,) = train(config, folder=tmp_path)
@@ -244,9 +236,17 @@ def test_selective_risk_counts_the_scores_of_an_epoch_and_starts_the_next_from_z
 
 # ---- checkpoints
 
+def _flip_a_bit(checkpoint):
+  """Changes a bit in the middle of the largest file of arrays."""
+  largest = max((f for f in checkpoint.rglob("d/*") if f.is_file()), key=lambda f: f.stat().st_size)
+  content = bytearray(largest.read_bytes())
+  content[len(content) // 2] ^= 1
+  largest.write_bytes(content)
+
+
 def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path, capsys):
   config = short("checkpoint.every_steps=2", "checkpoint.keep=3", "training.select=best",
-                   "training.evaluate_every_epochs=1")
+                 "training.evaluate_every_epochs=1")
   whole, (predictions,) = train(config)
   train(config, folder=tmp_path)
   assert sorted(p.name for p in tmp_path.iterdir()) == ["6", "8", "9"]
@@ -254,10 +254,7 @@ def test_a_run_goes_on_from_its_newest_whole_checkpoint(tmp_path, capsys):
   for file in (tmp_path / "9").rglob("*"):
     if file.is_file() and file.stat().st_size > 1000:
       file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-  largest = max((f for f in (tmp_path / "8").rglob("d/*") if f.is_file()), key=lambda f: f.stat().st_size)
-  content = bytearray(largest.read_bytes())
-  content[len(content) // 2] ^= 1
-  largest.write_bytes(content)
+  _flip_a_bit(tmp_path / "8")
   again, (same,) = train(config, folder=tmp_path)
   told = capsys.readouterr().err
   assert told.count("cannot be read whole") == 2 and f"{tmp_path / '9'} cannot" in told and "9.damaged" in told
@@ -291,10 +288,7 @@ def test_a_changed_bit_of_a_weight_is_found(tmp_path, capsys):
   keeper.save(1, tree)
   keeper.save(2, tree)
   keeper.close()
-  largest = max((f for f in (tmp_path / "2").rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
-  content = bytearray(largest.read_bytes())
-  content[len(content) // 2] ^= 1
-  largest.write_bytes(content)
+  _flip_a_bit(tmp_path / "2")
   step, back = training.Checkpoints(tmp_path).restore(lambda step: tree)
   assert step == 1 and "its numbers are not those that were written" in capsys.readouterr().err
   assert_same(back, tree)
@@ -362,11 +356,5 @@ def test_steps_that_are_not_finite_change_nothing_and_are_counted(monkeypatch):
 def test_a_signal_ends_a_run_after_its_step(tmp_path):
   """By SIGINT; the tests of runs that go on send SIGTERM."""
   handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-
-  def interrupt(step, measured):
-    if step == 5:
-      signal.raise_signal(signal.SIGINT)
-
-  with pytest.raises(stopping.Stopped, match="SIGINT: train stopped after step 5 of 9; its state is in .*/5,"):
-    train(short(), folder=tmp_path, hooks=[interrupt])
+  stop(short(), 5, tmp_path, signal.SIGINT, "SIGINT: train stopped after step 5 of 9; its state is in .*/5,")
   assert handlers == {n: signal.getsignal(n) for n in handlers}

@@ -1,6 +1,4 @@
-"""Every registered loss is taken by its name in a config, and those with a state or of a batch train by the command."""
-
-import json
+"""Every registered loss is taken by its name in a config, also with mixed labels."""
 
 import jax
 import jax.numpy as jnp
@@ -8,20 +6,17 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import losses, run, training
+from calib_jax import losses, training
+from calib_jax.run import methods
 from calib_jax.training import loss_state
+from tests.training.small import digits
 
-pytestmark = pytest.mark.usefixtures("no_figures")
 OPTIONS = {"avuc": ("threshold=0.5",)}  # The only option without a default.
-SMALL = ("data.name=digits", "model.hidden=(4,)", "num_seeds=1", "compare_with_cross_entropy=false",
-         "training.num_steps=3", "training.batch_size=64", "evaluation.num_resamples=2", "training.select=best")
 
 
 def _config(*overrides):
-  config = run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in (*SMALL, *overrides)])
-  config.unlock()
-  config.evaluation.calibrators = {"TS": {"name": "temperature_scaling", "objective": "nll"}}
-  run_config.check(config.lock(), 1)
+  config = digits("model.hidden=(4,)", "training.select=best", *overrides)
+  run_config.check(config, 1)
   return config
 
 
@@ -35,27 +30,16 @@ def test_a_name_alone_gives_a_loss_with_a_gradient():
   logits, labels = jax.ShapeDtypeStruct((12, 3), jnp.float32), jnp.arange(12) % 3
   for role, names in (("primary", (*losses.PER_EXAMPLE, *losses.PER_BATCH)), ("secondary", losses.PER_BATCH)):
     for name in names:
-      loss = _with(role, name).loss
+      config = _with(role, name)
+      loss = config.loss
+      assert run_config.from_json(run_config.to_json(config)).loss == loss
+      # What the validation split is scored by is said, and a primary loss of a whole batch is not.
+      by_nll = any("by the NLL of the validation split" in sentence for sentence in methods.remarks(config))
+      assert by_nll == (role == "primary" and name in losses.PER_BATCH)
       states = {key: update.init() for key, update in training.of_loss(loss, 3).items()}
       gradient = jax.eval_shape(jax.grad(lambda z, loss=loss, states=states: training.objective(loss)(
         z, labels, loss_states=states)[0]), logits)
       assert gradient.shape == (12, 3), (role, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["selective_risk", "class_adaptive_label_smoothing"])
-def test_it_trains_for_a_few_steps(name, tmp_path, capsys):
-  """Losses with a state, of which the first is of a whole batch."""
-  config = _with("primary", name)
-  run.execute(config, tmp_path / "run")
-  rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-  measured = {key: value for row in rows for key, value in row.items() if isinstance(value, float)}
-  assert measured and all(np.isfinite(value) for value in measured.values())
-  assert (tmp_path / "run" / "results.json").exists()
-  # What the validation split is scored by is said, and a loss of a whole batch is not.
-  assert ("by the NLL of the validation split" in capsys.readouterr().out) == (name in losses.PER_BATCH)
-  loaded = run.Run.load(tmp_path / "run").config.loss
-  assert loaded.to_dict() == config.loss.to_dict()
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "adaptive_focal"])
@@ -82,12 +66,3 @@ def test_selective_risk_warns_of_weights_with_a_gradient_and_of_a_constant_times
   assert "caution: selective_risk with variant='clamped'" in score_counts(3, variant="clamped").caution
   assert "is a constant times cross entropy" in score_counts(3, confidence="negative_entropy").caution
   assert not score_counts(3).caution and not score_counts(3, variant="stopped", confidence="negative_entropy").caution
-
-
-def test_options_of_selective_risk_are_set_from_the_command_line():
-  config = _config("loss.primary.name=selective_risk", "loss.primary.accumulate_counts=false",
-                   "loss.primary.confidence=margin", "loss.primary.score_range=(0.1, 1.0)", "loss.primary.loss=focal")
-  section = config.loss.primary.to_dict()
-  assert section == {"name": "selective_risk", "low_confidence_coverage": 0.9, "smoothing": 0.1, "num_bins": 64,
-                     "confidence": "margin", "score_range": (0.1, 1.0), "loss": "focal", "variant": "released",
-                     "accumulate_counts": False}

@@ -7,29 +7,28 @@ import numpy as np
 import pytest
 
 from calib_jax import training
-from tests.training.small import assert_same, digits, draw_fast, finished, stop, train
+from tests.training.small import PLAIN, assert_same, draw_fast, finished, short, stop, train
 
-SMALL = ("training.batch_size=16", "training.log_every_steps=1", "optimizer.learning_rate=0.05", "loss.secondary.name=")
-MLP, CNN = ("model.hidden=(5,)",), ("model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01")
-TWO_STAGE = (*MLP, "training.num_epochs=1", "schedule.stage2_epochs=2", "loss.primary.name=cross_entropy",
+CNN = ("model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01")
+TWO_STAGE = ("training.num_epochs=1", "schedule.stage2_epochs=2", "loss.primary.name=cross_entropy",
              "schedule.name=two_stage")
 RETRAIN = (*CNN, "training.num_epochs=2", "schedule.stage2_epochs=2", "schedule.name=classifier_retraining",
            "stage2.optimizer.weight_decay=0.1", "training.evaluate_every_epochs=1")
 MASKED = (*TWO_STAGE, "head.name=masked", "head.width=6")
-DROPOUT = (*MLP, "training.num_epochs=3", "model.dropout=0.4", "evaluation.samples=7", "checkpoint.every_steps=2")
+DROPOUT = ("model.dropout=0.4", "evaluation.samples=7", "checkpoint.every_steps=2")
 # The step after which the run is stopped, and its options; an epoch has 3 steps.
 FAST = {
-  "shard_map": (3, (*MLP, "training.num_epochs=2", "training.parallel=shard_map", "loss.secondary.name=soft_avuc")),
+  "shard_map": (3, ("training.num_epochs=2", "training.parallel=shard_map", "loss.secondary.name=soft_avuc")),
   "between stages": (6, (*RETRAIN, "training.select=best")),
 }
 SLOW = {
-  "two_stage": (5, (*CNN, *TWO_STAGE[1:], "head.name=two_stage", "head.width=4", "augmentation.name=mixup",
+  "two_stage": (5, (*CNN, *TWO_STAGE, "head.name=two_stage", "head.width=4", "augmentation.name=mixup",
                     "augmentation.padding=1", "schedule.stage2_batch_size=32")),
   "masked": (8, (*MASKED, "head.per_epoch=true", "head.measured=train", "training.parallel=shard_map")),
   "simplex_etf": (4, (*CNN[:2], "training.num_epochs=2", "loss.primary.name=cross_entropy", "head.name=simplex_etf",
                       "head.target=0.6")),
   "AugMix, V-TST, parts, summed": (4, (
-    *MLP, "training.num_epochs=2", "augmentation.name=augmix", "augmentation.width=1", "augmentation.depth=1",
+    "training.num_epochs=2", "augmentation.name=augmix", "augmentation.width=1", "augmentation.depth=1",
     "head.name=variational", "head.width=4", "training.accumulation_steps=2", "loss.reduction=sum",
     "optimizer.clip_norm=1.0")),
   "dropout, SAM, EMA, AdaFocal, shard_map": (5, (
@@ -43,7 +42,7 @@ SLOW = {
   *(pytest.param(*case, id=name, marks=pytest.mark.slow) for name, case in SLOW.items())])
 def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, options, tmp_path, monkeypatch):
   draw_fast(monkeypatch)
-  config = digits(*SMALL, *options)
+  config = short("loss.secondary.name=", *options)
   whole = train(config)
   assert np.isfinite(whole[1][0]["test"]["logits"]).all()
   stop(config, step, tmp_path)
@@ -53,9 +52,9 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(step, options, tmp_path,
 @pytest.mark.slow
 def test_a_warm_start_that_dies_goes_on_from_its_checkpoint_and_not_from_its_start(tmp_path):
   """It loses the step after its last checkpoint, which is of an even step."""
-  plain = (*SMALL, *MLP, "loss.primary.name=cross_entropy", "training.num_epochs=2", "checkpoint.every_steps=2")
-  finished(digits(*plain), tmp_path)
-  config = digits(*plain, "schedule.name=warm_start", f"schedule.workdir={tmp_path}")
+  plain = (*PLAIN, "training.num_epochs=2", "checkpoint.every_steps=2")
+  finished(short(*plain), tmp_path)
+  config = short(*plain, "schedule.name=warm_start", f"schedule.workdir={tmp_path}")
   whole = train(config)
 
   def die(step, measured):

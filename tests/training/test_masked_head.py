@@ -11,12 +11,10 @@ from calib_jax import models
 from calib_jax._system.errors import UserError
 from calib_jax.training import head_state
 from calib_jax.training.engine import drawing, stages
-from tests.training.small import alone, built, digits, one_step, tiny_splits, train
+from tests.training.small import PLAIN, alone, built, one_step, short, tiny_splits, train
 
-SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
-         "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy")
-MASKED = (*SMALL, "schedule.name=two_stage", "schedule.stage2_epochs=2", "head.name=masked", "head.width=6",
-          "head.keep=0.5")
+MASKED = (*PLAIN, "training.num_epochs=1", "schedule.name=two_stage", "schedule.stage2_epochs=2", "head.name=masked",
+          "head.width=6", "head.keep=0.5")
 PRINTED = (*MASKED, "head.variant=printed")
 DECAYING = ("stage2.optimizer.l2=0.1", "stage2.optimizer.weight_decay=0.2", "stage2.optimizer.coupled_weight_decay=0.3",
             "stage2.optimizer.schedule=constant")
@@ -53,7 +51,7 @@ def _steps_of_the_second_stage(config, number):
                                      ("head.bottleneck=false", "stage2.optimizer.name=adamw", *DECAYING)],
                          ids=("accumulated", "linear, adamw"))
 def test_a_masked_weight_is_not_updated(options):
-  for before, after, old, new, used in _steps_of_the_second_stage(digits(*MASKED, *options), 3):
+  for before, after, old, new, used in _steps_of_the_second_stage(short(*MASKED, *options), 3):
     assert before.keys() == used.keys() and len(old) == len(new) == len(used) * (2 if "adamw" in str(options) else 1)
     for path in before:
       assert 0.2 < used[path].mean() < 0.8
@@ -132,8 +130,8 @@ def test_q_stays_in_the_unit_interval(right, variant, end):
 def test_a_run_measures_confidence_and_accuracy_over_its_epochs(measured):
   """q in the log of a run is what the run's own steps or predictions give."""
   seen = []
-  config = digits(*PRINTED, f"head.measured={measured}", "stage2.optimizer.learning_rate=0.0", "head.first_bound=0.9",
-                  "head.last_bound=0.9", "head.keep=1.0", "training.num_steps=1")
+  config = short(*PRINTED, f"head.measured={measured}", "stage2.optimizer.learning_rate=0.0", "head.first_bound=0.9",
+                 "head.last_bound=0.9", "head.keep=1.0", "training.num_steps=1")
   state, (predictions,) = train(config, predicted=("train",), hooks=[
     lambda step, m: seen.append(float(m["keep"][0]) if "keep" in m else None)])
   # At a rate of 0 the head stays as it is; at q = 1 steps and predictions see the same network.
@@ -185,7 +183,7 @@ def test_masks_are_bernoulli_and_new_in_each_step_or_epoch(per_epoch, rescale):
   (("head.last_bound=0.2",), "first_bound must be at least last_bound")])
 def test_options_that_cannot_work_are_refused(options, reason):
   with pytest.raises(UserError, match=reason):
-    run_config.check(digits(*MASKED, *options), 1)
+    run_config.check(short(*MASKED, *options), 1)
 
 
 # ---- what predictions use
@@ -193,7 +191,7 @@ def test_options_that_cannot_work_are_refused(options, reason):
 @pytest.mark.slow
 def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
   q_of_epochs = []
-  config = digits(*MASKED, "schedule.stage2_epochs=4", "head.first_bound=0.4", "head.last_bound=0.4")
+  config = short(*MASKED, "schedule.stage2_epochs=4", "head.first_bound=0.4", "head.last_bound=0.4")
 
   def note(step, measured):
     if "keep" in measured:
@@ -216,7 +214,7 @@ def test_predictions_use_the_mean_of_the_weights_of_the_last_epoch():
 
 @pytest.mark.slow
 def test_stored_weights_that_an_epoch_masks_are_zero_and_stay_zero():
-  config = digits(*MASKED, "head.predict=stored", "head.per_epoch=true", "stage2.optimizer.l2=0.1")
+  config = short(*MASKED, "head.predict=stored", "head.per_epoch=true", "stage2.optimizer.l2=0.1")
   for before, after, *_, used in _steps_of_the_second_stage(config, 3):
     for path, mask in used.items():
       assert 0.2 < mask.mean() < 0.8 and not np.any(after[path][~mask]) and np.all(after[path][mask] != 0)

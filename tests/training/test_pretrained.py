@@ -4,7 +4,6 @@ import ast
 import re
 import shlex
 
-import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +13,9 @@ from safetensors.numpy import save_file
 from calib_jax import config as run_config
 from calib_jax import models, training
 from calib_jax._system.errors import UserError
-from calib_jax.models import pytorch
 from calib_jax.training.engine import program
-from tests.programs import ROOT
-from tests.training.small import alone, assert_same, built, tiny_splits
+from tests.models.test_pytorch import torch_weights
+from tests.training.small import alone, assert_same, built, digits, tiny_splits
 
 SMALL = {"vit_small": {"width": 6, "depth": 1, "heads": 1, "patch_size": 4},
          "swin_tiny": {"patch_size": 1, "window": 2, "width": 6, "depths": (1, 1), "heads": (1, 2)}}
@@ -28,9 +26,7 @@ def write_weights(name, path, num_classes=5, image_size=8):
   model, rng = models.get(name, num_classes=num_classes, **SMALL[name]), np.random.default_rng(5)
   shapes = jax.eval_shape(model.init, jax.random.key(5), jnp.zeros((1, image_size, image_size, 3)))["params"]
   params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), shapes)
-  weights = {pytorch._torch_name(name, key): np.ascontiguousarray(np.asarray(x).transpose(
-    {4: (3, 2, 0, 1), 2: (1, 0)}.get(x.ndim if key[-1] == "kernel" else 0, range(x.ndim))))
-             for key, x in flax.traverse_util.flatten_dict(params).items()}
+  weights = torch_weights(name, {"params": params})
   save_file(weights, path)
   return params, weights
 
@@ -39,7 +35,7 @@ def _config(path, name="vit_small", *overrides):
   options = (f"model.name={name}", *(f"model.{key}={value}" for key, value in SMALL[name].items()),
              "loss.secondary.name=", "training.batch_size=16", "training.num_epochs=1", "optimizer.learning_rate=0.0",
              "model.image_size=8", f"model.weights={path}", *overrides)
-  return run_config.load(str(ROOT / "configs/digits_savuc.py"), [f"--config.{o}" for o in options])
+  return digits(*options)
 
 
 def rgb_splits(seed=0):
@@ -97,9 +93,8 @@ def test_mistakes_about_weights_are_one_sentence():
   command = shlex.split(re.search(r"Write it with (.*), or name", str(raised.value))[1])
   assert command[:2] == ["python", "-c"]
   assert ast.literal_eval(command[2].rpartition("state_dict(), ")[2][:-1]) == "it's $(touch pwned).safetensors"
-  config = run_config.load(str(ROOT / "configs/digits_savuc.py"), ["--config.model.weights=w.safetensors"])
   with pytest.raises(UserError, match="model.weights needs a model that timm or torchvision has.*got model.name 'mlp'"):
-    training.check_weights(config)
+    training.check_weights(digits("model.weights=w.safetensors"))
   fresh = {"params": {"stem_pos_embed": np.zeros((1, 1, 2, 6))}}
   with pytest.raises(UserError, match=r"another backbone.*stem_pos_embed is \(1, 5, 6\) in the weights and "
                                       r"\(1, 2, 6\) in the model\). Set model.image_size"):

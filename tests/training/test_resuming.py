@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from calib_jax import evaluation
+from calib_jax._system.errors import UserError
+from calib_jax.training.distributed import processes
 from tests.programs import python, start
 from tests.training.small import RUN
 
@@ -48,15 +50,6 @@ def test_kills_leave_no_trace(parallel, kills, further, tmp_path):
                  for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()
                  if "validation/nll" in line or "train/loss" in line] for run in ("whole", "killed")}
   assert steps["whole"] == steps["killed"]  # Nothing is logged twice.
-
-
-@pytest.mark.slow
-def test_a_stopped_run_says_how_to_go_on(tmp_path):
-  done = python("tests/training/killed.py", 6, int(signal.SIGTERM), *RUN, f"--workdir={tmp_path / 'run'}",
-                tmp_path=tmp_path)
-  assert done.returncode == 128 + signal.SIGTERM
-  assert "SIGTERM: focal + soft_avuc, interleaved, seed0 stopped after step 6 of 44; its state is in" in done.stderr
-  assert "the same command continues from there" in done.stderr and "Traceback" not in done.stderr
 
 
 def _pair(tmp_path, *first, second=("main.py",), options=RUN, shared=False):
@@ -136,3 +129,15 @@ def test_sigterm_to_one_process_stops_both_after_the_same_step(tmp_path):
                         options=endless)
   assert codes == [143, 143], output
   assert len({text.split("stopped after step ")[1].split(" ")[0] for text in output}) == 1
+  for text in output:
+    assert "SIGTERM: focal + soft_avuc, interleaved, seed0 stopped after step" in text and "Traceback" not in text
+    assert "the same command continues from there" in text
+
+
+@pytest.mark.parametrize(("given", "message"), [
+  (("localhost:1", None, None), "--coordinator, --num_processes and --process_id go together"),
+  ((None, 2, 0), "go together"), (("localhost:1", 2, 2), r"--process_id must be in \[0, 1\].*got 2"),
+])
+def test_flags_of_processes_that_cannot_be_are_one_sentence(given, message):
+  with pytest.raises(UserError, match=message):
+    processes.connect(*given)

@@ -1,32 +1,15 @@
-"""The step: independent of the number of devices, exact under padding, and it learns."""
+"""The step: its formula on any number of devices, exact under padding; it is compiled once."""
 
 import functools
 
 import jax
-import jax.numpy as jnp
-from ml_collections import config_dict
 import numpy as np
-import optax
 import pytest
 
-from calib_jax import data, losses, models, training
-from calib_jax.training.distributed.mapping import AXIS, mapped, mapped_steps
-from calib_jax.training.engine import gradients, steps
-from tests.training.small import assert_same, draw_fast, one_step, short, tiny_splits, train
-
-
-@pytest.mark.slow
-def test_one_and_eight_devices_train_alike_with_an_uneven_last_batch(monkeypatch):
-  """The last batch of 16 holds 12, so that 8 devices of 2 get 2, 2, 2, 2, 2, 2, 0, 0."""
-  draw_fast(monkeypatch)
-  config = short("model.name=simple_cnn", "model.channels=(4,)", "training.num_epochs=1", "augmentation.name=mixup",
-                 "augmentation.padding=1", "optimizer.l2=0.001")
-  (one, (of_one,)), (eight, (of_eight,)) = (train(config, (3,), devices) for devices in (1, 8))
-  assert int(one.step[0]) == 3
-  assert_same(one, eight, rtol=2e-4, atol=2e-5)
-  assert_same(of_one, of_eight, rtol=1e-3, atol=2e-4)
-  assert of_one["validation"]["logits"].shape == (13, 3) and of_one["test"]["logits"].shape == (10, 3)
-  np.testing.assert_array_equal(of_one["test"]["labels"], tiny_splits(3).test.labels)
+from calib_jax import data, losses, training
+from calib_jax.training.distributed.mapping import AXIS, mapped
+from calib_jax.training.engine import steps
+from tests.training.small import linear_step, short, softmax_gradient, tiny_splits, train
 
 
 @pytest.mark.skipif(len(jax.devices()) < 2, reason="needs two devices")
@@ -44,46 +27,20 @@ def test_device_scope_averages_the_losses_of_the_devices():
   assert abs(of_devices - float(loss(logits, labels))) > 1e-3
 
 
-def _one_step(devices, mask, l2=0.0, learning_rate=0.5, decays=models.decay_mask, **options):
-  """Plain gradient descent on a linear model: what a step must do is then known in closed form."""
-  model = models.get("mlp", num_classes=3, hidden=(), axis_name=AXIS)
-  loss = config_dict.ConfigDict({"primary": {"name": "cross_entropy"}, "secondary": {"name": ""}, "weight": 1.0})
-  objective = gradients.Objective(
-    model, training.objective(loss), AXIS, augment=data.build_augmentation("none", num_classes=3),
-    normalize=lambda x: x.astype(jnp.float32) / 255, l2=l2, decays=decays)
-  train_step = mapped_steps(steps.train_step, devices, 1, objective=objective,
-                      optimizer=optax.sgd(learning_rate), **options)
-  state = steps.init_state(model, optax.sgd(learning_rate), jnp.zeros((1, 2, 2, 1)), {}, jax.random.key(0))
-  state = state._replace(params=jax.tree.map(lambda x: x + 0.3, state.params))  # Biases start at 0.
-  images = np.random.default_rng(2).integers(0, 256, (8, 2, 2, 1), dtype=np.uint8)
-  labels = np.arange(8, dtype=np.int32) % 3
-  before = jax.tree.map(np.asarray, state.params["head"])
-  batch = {"image": images, "label": labels, "mask": mask}
-  shape = {k: v.reshape(len(devices), 1, -1, *v.shape[1:]) for k, v in batch.items()}
-  state, measured = one_step(train_step, jax.tree.map(lambda x: x[None], state), shape, jax.random.key(0)[None])
-  return before, jax.tree.map(lambda x: x[0], (state, measured)), images, labels
-
-
 @pytest.mark.parametrize(("num_devices", "accumulation", "all_decay"),
                          [(4, 1, True), (1, 4, True), (2, 2, False)])
 def test_a_step_of_softmax_regression_equals_numpy(num_devices, accumulation, all_decay):
   mask = np.array([1, 1, 1, 0, 1, 0, 0, 0], bool)  # The last of four parts is padding alone.
-  before, (state, measured), images, labels = _one_step(
+  before, state, measured, x, labels = linear_step(
     jax.devices()[:num_devices], mask, l2=0.1, decays=training.decayed(all_decay), accumulation=accumulation)
-  x = images[mask].reshape(-1, 4).astype(np.float64) / 255
-  onehot = np.eye(3)[labels[mask]]
-  logits = x @ before["kernel"] + before["bias"]
-  p = np.exp(logits - logits.max(1, keepdims=True))
-  p /= p.sum(1, keepdims=True)
-  loss = -np.log(p[onehot.astype(bool)]).mean()
-  np.testing.assert_allclose(measured["loss"], loss, rtol=1e-5)
+  probs, gradient = softmax_gradient(x, labels, **before)
+  np.testing.assert_allclose(measured["loss"], -np.log(probs[np.arange(len(x)), labels]).mean(), rtol=1e-5)
   decayed = before.values() if all_decay else [before["kernel"]]
-  np.testing.assert_allclose(measured["l2"], 0.1 * sum((v.astype(np.float64)**2).sum() for v in decayed), rtol=1e-5)
-  np.testing.assert_allclose(measured["accuracy"], np.mean(p.argmax(1) == labels[mask]), rtol=1e-6)
-  kernel = before["kernel"] - 0.5 * (x.T @ (p - onehot) / len(x) + 0.2 * before["kernel"])
-  bias = before["bias"] - 0.5 * ((p - onehot).mean(0) + 0.2 * all_decay * before["bias"])
-  np.testing.assert_allclose(state.params["head"]["kernel"], kernel, rtol=1e-4, atol=1e-6)
-  np.testing.assert_allclose(state.params["head"]["bias"], bias, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(measured["l2"], 0.1 * sum((v**2).sum() for v in decayed), rtol=1e-5)
+  np.testing.assert_allclose(measured["accuracy"], np.mean(probs.argmax(1) == labels), rtol=1e-6)
+  for (name, w), g, decays in zip(before.items(), gradient, (True, all_decay), strict=True):
+    wanted = w - 0.5 * (g / len(x) + 0.2 * decays * w)
+    np.testing.assert_allclose(state.params["head"][name], wanted, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("devices", [1, 2])

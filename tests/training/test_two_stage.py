@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import models, training
+from calib_jax import training
 from calib_jax._system.errors import UserError
 from calib_jax.training.engine import feeding, stages
-from tests.training.small import assert_same, built, digits, finished, one_step, tiny_splits, train
+from tests.training.small import PLAIN, assert_same, built, finished, one_step, short, tiny_splits, train
 
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
-SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
-         "optimizer.learning_rate=0.05", "model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01",
-         "augmentation.name=crop_flip", "augmentation.padding=1", "loss.primary.name=cross_entropy")
+SMALL = (*PLAIN, "training.num_epochs=1", "model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01",
+         "augmentation.name=crop_flip", "augmentation.padding=1")
 TWO_STAGE = ("schedule.name=two_stage", "schedule.stage2_epochs=2")
 HEADS = {"two_stage": ("head.name=two_stage", "head.width=4"), "linear": ("head.name=linear",)}
 
@@ -24,7 +23,7 @@ HEADS = {"two_stage": ("head.name=two_stage", "head.width=4"), "linear": ("head.
 def first_stage(tmp_path_factory):
   """A finished run of the first stage alone: its state and its directory."""
   folder = tmp_path_factory.mktemp("stage1")
-  return finished(digits(*SMALL), folder), folder
+  return finished(short(*SMALL), folder), folder
 
 
 def _extractor(state):
@@ -41,7 +40,7 @@ def _frozen(before, after):
 
 def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(first_stage):
   state, _ = first_stage
-  both, (predictions,) = train(digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"]))
+  both, (predictions,) = train(short(*SMALL, *TWO_STAGE, *HEADS["two_stage"]))
   assert int(state.step[0]) == 3 and int(both.step[0]) == 9
   _frozen(state, both)
   assert predictions["test"]["logits"].shape == (10, 3)
@@ -52,7 +51,7 @@ def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(first_stag
 
 def test_the_first_stage_may_be_a_finished_run(first_stage):
   state, folder = first_stage
-  config = digits(*SMALL, *TWO_STAGE, "head.name=linear", f"schedule.workdir={folder}")
+  config = short(*SMALL, *TWO_STAGE, "head.name=linear", f"schedule.workdir={folder}")
   second, = training.plan(config)
   assert second.name == "head" and second.num_epochs == 2
   program, keys = built(config)
@@ -67,18 +66,12 @@ def test_the_first_stage_may_be_a_finished_run(first_stage):
 def test_a_head_with_batch_statistics_of_its_own_leaves_the_extractor(head, first_stage):
   state, folder = first_stage
   options = ("model.channels=(4,)", "schedule.stage2_epochs=1", f"schedule.workdir={folder}")
-  _frozen(state, train(digits(*SMALL, *TWO_STAGE, *head, *options), predicted=())[0])
-
-
-def test_two_first_stages_are_refused(first_stage):
-  _, folder = first_stage
-  with pytest.raises(UserError, match="but not both"):
-    run_config.check(digits(*SMALL, *TWO_STAGE, f"schedule.workdir={folder}", "schedule.weights=w.safetensors"), 1)
+  _frozen(state, train(short(*SMALL, *TWO_STAGE, *head, *options), predicted=())[0])
 
 
 def test_the_second_stage_sees_images_as_they_are_stored():
   """The loss of the same batch does not depend on the step, whose number draws the crops of the first stage."""
-  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "stage2.optimizer.learning_rate=0.0")
+  config = short(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "stage2.optimizer.learning_rate=0.0")
   first, second = training.plan(config)
   assert first.augmentation is None and second.augmentation.name == "none" and first.head.name == "linear"
   program, keys = built(config, devices=1)
@@ -94,22 +87,22 @@ def test_the_second_stage_sees_images_as_they_are_stored():
 @pytest.mark.slow
 def test_the_second_stage_may_augment_images_and_leave_the_backbone_in_training_mode(first_stage):
   options = ("schedule.augment=true", "schedule.backbone_in_training_mode=true")
-  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], *options, f"schedule.workdir={first_stage[1]}")
+  config = short(*SMALL, *TWO_STAGE, *HEADS["two_stage"], *options, f"schedule.workdir={first_stage[1]}")
   assert training.plan(config)[0].augmentation is None
   before, after = (_extractor(state) for state in (first_stage[0], train(config, predicted=())[0]))
   for path in before:
     assert np.array_equal(before[path], after[path]) == (path[0] == "params"), path
   with pytest.raises(UserError, match="batch statistics that go on"):
     plain = (o for o in SMALL if not o.startswith("augmentation."))
-    run_config.check(digits(*plain, *TWO_STAGE, *HEADS["two_stage"], options[1], "schedule.cache_features=true"), 1)
+    run_config.check(short(*plain, *TWO_STAGE, *HEADS["two_stage"], options[1], "schedule.cache_features=true"), 1)
 
 
 def test_the_second_stage_may_have_batches_of_its_own_size():
-  config = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=32")
+  config = short(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=32")
   program, _ = built(config, devices=1)
   # 44 examples are 3 batches of 16, and 2 of 32.
   assert [(stage.last_step, stage.steps_per_epoch) for stage in program.stages] == [(3, 3), (7, 2)]
-  large = digits(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=64")
+  large = short(*SMALL, *TWO_STAGE, *HEADS["two_stage"], "schedule.stage2_batch_size=64")
   with pytest.raises(UserError, match="schedule.stage2_batch_size: a batch of 64 is larger than the 44 examples"):
     training.check_phases(large, tiny_splits())
 
@@ -122,8 +115,8 @@ LABELS = jnp.arange(8) % 3
 def test_the_second_stage_may_have_another_loss_than_the_first():
   """Table 3 of Ni et al.: cross entropy trains the new head of a network that another loss has trained."""
   focal = [o for o in SMALL if not o.startswith("loss.")] + ["loss.primary.name=focal", "loss.secondary.name=soft_avuc"]
-  config = digits(*focal, *TWO_STAGE, *HEADS["two_stage"], "stage2.loss.name=cross_entropy",
-                  "training.validation_loss=objective")
+  config = short(*focal, *TWO_STAGE, *HEADS["two_stage"], "stage2.loss.name=cross_entropy",
+                 "training.validation_loss=objective")
   nll = -np.asarray(jax.nn.log_softmax(LOGITS))[np.arange(8), LABELS].mean()
   np.testing.assert_allclose(training.plan(config)[1].phases[0].loss_fn(LOGITS, LABELS)[0], nll, rtol=1e-5)
   result = [loss({}, LOGITS[None], LABELS[None]) for loss in built(config, devices=1)[0].validation_losses]
@@ -138,21 +131,21 @@ def test_the_second_stage_may_have_another_loss_than_the_first():
   ((*TWO_STAGE, "stage2.loss.name=focal", "stage2.loss.gamma=-1.0"), r"gamma must be in \[0, inf\)")])
 def test_a_loss_that_the_second_stage_cannot_have_is_refused(options, reason):
   with pytest.raises(UserError, match=reason):
-    run_config.check(digits(*SMALL, *options), 1)
+    run_config.check(short(*SMALL, *options), 1)
 
 
 def test_the_second_stage_averages_where_the_first_one_sums():
   options = (*SMALL, *TWO_STAGE, *HEADS["two_stage"], "loss.secondary.name=soft_avuc", "loss.secondary.threshold=0.5")
-  _, mean = training.plan(digits(*options, "loss.weight=0.5"))
+  _, mean = training.plan(short(*options, "loss.weight=0.5"))
   # The weight is beside the sum over 16 examples.
-  first, second = training.plan(digits(*options, "loss.reduction=sum", "loss.weight=8.0"))
+  first, second = training.plan(short(*options, "loss.reduction=sum", "loss.weight=8.0"))
   assert first.sums and not second.sums
   np.testing.assert_allclose(*(stage.phases[0].loss_fn(LOGITS, LABELS)[0] for stage in (mean, second)), rtol=1e-6)
 
 
 def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(monkeypatch):
   plain = tuple(o for o in SMALL if not o.startswith("augmentation."))
-  config = digits(*plain, *TWO_STAGE, *HEADS["two_stage"])
+  config = short(*plain, *TWO_STAGE, *HEADS["two_stage"])
   forward, (wanted,) = train(config)
   shapes, start = [], feeding.Feed.__init__
 
@@ -176,15 +169,4 @@ def test_features_that_are_computed_once_give_the_numbers_of_forward_passes(monk
   ((*TWO_STAGE, "head.name=simplex_etf"), "the head 'simplex_etf' reads the map before pooling, which is not kept")])
 def test_features_that_cannot_be_kept_are_refused(options, reason):
   with pytest.raises(UserError, match=f"config key schedule.cache_features: {reason}"):
-    run_config.check(digits(*SMALL, *options, "schedule.cache_features=true"), 1)
-
-
-def test_the_head_is_three_dense_layers():
-  model = models.get("mlp", num_classes=5, hidden=(7,), head={"name": "two_stage", "width": 4})
-  params = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2, 2, 1)))["params"]
-  head = params["head"]
-  assert {name: layer["kernel"].shape for name, layer in head.items()} == {
-    "hidden": (7, 12), "narrow": (12, 4), "logits": (4, 5)}
-  logits, features = model.apply({"params": params}, jnp.ones((3, 2, 2, 1)), return_features=True)
-  wanted = np.maximum(features @ head["hidden"]["kernel"], 0) @ head["narrow"]["kernel"] @ head["logits"]["kernel"]
-  np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-6)  # Biases are 0 at first.
+    run_config.check(short(*SMALL, *options, "schedule.cache_features=true"), 1)

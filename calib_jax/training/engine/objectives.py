@@ -83,7 +83,7 @@ def validation_loss(config: ml_collections.ConfigDict) -> str:
 
 def _loss(section: ml_collections.ConfigDict) -> Callable[[Mapping[str, Any]], Callable]:
   """Returns a function that takes the loss states and binds a section's options and state to its loss."""
-  options, _ = split_options(section.name, {key: value for key, value in section.items() if key != "name"})
+  options, _ = split_options(section)
 
   def bound(states):
     state = states[section.name]._asdict() if section.name in states else {}

@@ -166,14 +166,10 @@ def place(phases: Sequence[Phase], step: int, batch_size: int) -> tuple[int, lis
   """Returns the index of the phase that step ``step`` of a stage belongs to, and each phase's steps before it."""
   sizes = [phase_steps(phase, batch_size) for phase in phases]
   epoch, within = divmod(step, sum(sizes))
-  done, current = [], len(phases) - 1
-  for i, size in enumerate(sizes):
-    taken = min(max(within, 0), size)
-    done.append(epoch * size + taken)
-    if taken < size:
-      current = min(current, i)
-    within -= size
-  return current, done
+  begins = [sum(sizes[:i]) for i in range(len(sizes))]
+  taken = [min(max(within - begin, 0), size) for begin, size in zip(begins, sizes, strict=True)]
+  current = next(i for i, size in enumerate(sizes) if taken[i] < size)
+  return current, [epoch * size + steps for size, steps in zip(sizes, taken, strict=True)]
 
 
 def batches(phases: Sequence[Phase], first_step: int, seeds: Sequence[int], *, batch_size: int, salt: int = 0,

@@ -1,23 +1,17 @@
-"""V-TST: the KL term, predictions from samples of a key from the seed, and noise that no number of devices changes."""
-
+"""The head of V-TST, whose code is drawn, the losses of shared bodies, and the options that heads refuse."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from calib_jax import config as run_config
 from calib_jax import models
 from calib_jax._system.errors import UserError
-from tests.training.small import digits, train
+from tests.training.small import PLAIN, short, train
 
-SMALL = ("training.batch_size=16", "training.num_epochs=1", "training.log_every_steps=1", "loss.secondary.name=",
-         "optimizer.learning_rate=0.05", "model.hidden=(5,)", "loss.primary.name=cross_entropy",
-         "head.name=variational", "head.width=4")
-
-
-def _config(*overrides):
-  return digits(*SMALL, *overrides)
+VARIATIONAL = (*PLAIN, "training.num_epochs=1", "head.name=variational", "head.width=4")
 
 
 def _model(seed=0, **options):
@@ -75,13 +69,29 @@ def test_predictions_are_log_probabilities_that_depend_on_the_seed_alone_and_con
 @pytest.mark.slow
 def test_the_loss_has_the_kl_term():
   measured = []
-  train(_config(), devices=4, predicted=(), hooks=[lambda step, m: measured.append(m)])
+  train(short(*VARIATIONAL), devices=4, predicted=(), hooks=[lambda step, m: measured.append(m)])
   last = {name: float(value[0]) for name, value in measured[-1].items()}
   np.testing.assert_allclose(last["loss"], last["primary"] + last["kl"], rtol=1e-5)
   assert last["kl"] > 0
 
 
-def test_a_prediction_without_samples_is_refused():
-  with pytest.raises(UserError, match="num_samples must be at least 1"):
-    run_config.check(_config("head.num_samples=0"), 1)
-  run_config.check(_config(), 2)
+def test_every_member_has_its_own_loss_and_their_mean_is_measured():
+  head = models.get_head("shared_body", num_classes=4, members=3)
+  output = 50 * jax.random.normal(jax.random.key(0), (6, 3, 4))
+  parts = head.objectives(output, jnp.zeros(6, int), None, where=jnp.ones(6, bool), axis_name=None)
+  assert [weight for weight, _ in parts] == pytest.approx([1 / 3] * 3)
+  for i, (_, logits) in enumerate(parts):
+    np.testing.assert_array_equal(logits, output[:, i])
+  probs = special.softmax(np.asarray(output, np.float64), -1).mean(1)
+  np.testing.assert_allclose(np.exp(head.combined(output, None)), probs, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize(("head", "option", "reason"), [
+  ("shared_body", "members=0", "members must be at least 1 and width at least 0: got 0 and 128"),
+  ("shared_body", "width=-1", "members must be at least 1 and width at least 0: got 5 and -1"),
+  ("simplex_etf", "share=1.5", r"share must be in \[0, 1\]: got 1.5"),
+  ("simplex_etf", "target=0.0", r"target must be in \(0, 1\]: got 0"),
+  ("variational", "num_samples=0", "num_samples must be at least 1")])
+def test_options_out_of_range_are_refused(head, option, reason):
+  with pytest.raises(UserError, match=reason):
+    run_config.check(short(f"head.name={head}", f"head.{option}"), 1)
