@@ -4,50 +4,38 @@ import re
 
 import jax
 import numpy as np
+from scipy import special
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation import loss_parts
 from tests.evaluation.data import N, predictions
+from tests.metrics import references
 
 PARTS = ("nll_calibration", "nll_refinement")
 
 
-def _by_hand(logits, labels, num_bins):
-  logits = logits.astype(np.float64)
-  p = np.exp(logits - logits.max(1, keepdims=True))
-  p /= p.sum(1, keepdims=True)
+def _by_definition(logits, labels, num_bins):
+  p = special.softmax(logits.astype(np.float64), axis=1)
   n, confidence, correct = len(p), p.max(1), p.argmax(1) == labels
-  gaps = [(confidence[b] - correct[b]).sum() for b in
-          (np.ceil(confidence * num_bins) == j for j in range(1, num_bins + 1))]
-  order = np.argsort(confidence, kind="stable")
-  mass = sum(len(g) / n * (confidence[g] - correct[g]).mean()**2 for g in np.array_split(order, num_bins))
-  risk, best = (np.cumsum(wrong) / np.arange(1, n + 1) for wrong in (~correct[order[::-1]], np.sort(~correct)))
+  risk, best = (references.risk_coverage(score, ~correct) for score in (confidence, correct))
   coverage = {f"coverage_at_{percent}": np.max(np.flatnonzero(np.append(0, risk) <= percent / 100), initial=0) / n
               for percent in (1, 5)}
   return {"accuracy": correct.mean(), "nll": -np.log(p[np.arange(n), labels]).mean(),
-          "brier": ((p - np.eye(p.shape[1])[labels])**2).sum(1).mean(), "ece": np.abs(gaps).sum() / n,
-          "ece_equal_mass_l2": mass**0.5, "entropy": -(p * np.log(p)).sum(1).mean(), "aurc": risk.mean(),
-          "excess_aurc": (risk - best).mean(), **coverage, **_classwise(p, labels, num_bins)}
+          "brier": ((p - np.eye(p.shape[1])[labels])**2).sum(1).mean(),
+          "ece": references.calibration_error(confidence, correct, num_bins),
+          "ece_equal_mass_l2": references.calibration_error(confidence, correct, num_bins, "equal_mass", norm=2),
+          "entropy": -(p * np.log(p)).sum(1).mean(), "aurc": risk.mean(), "excess_aurc": (risk - best).mean(),
+          "classwise": references.classwise_calibration_error(p, labels, num_bins),
+          "classwise_equal_mass": references.classwise_calibration_error(p, labels, num_bins, "equal_mass"), **coverage}
 
 
-def _classwise(p, labels, num_bins):
-  """The mean over classes of the gaps of each class's bins, equal width and equal mass, weighted by their sizes."""
-  n, num_classes = p.shape
-  gaps = p - np.eye(num_classes)[labels]
-  width = [abs(gaps[np.ceil(p[:, k] * num_bins) == j, k].sum()) for k in range(num_classes)
-           for j in range(1, num_bins + 1)]
-  mass = [abs(gaps[g, k].sum()) for k in range(num_classes)
-          for g in np.array_split(np.argsort(p[:, k], kind="stable"), num_bins)]
-  return {"classwise": sum(width) / n / num_classes, "classwise_equal_mass": sum(mass) / n / num_classes}
-
-
-def test_rows_are_means_over_seeds_of_metrics_computed_by_hand():
+def test_rows_are_means_over_seeds_of_the_definitions():
   test = [predictions(2), predictions(0.5, rng=np.random.default_rng(1))]
   row = evaluation.evaluate({"none": test}, num_bins=7, num_resamples=50)["none"]
-  by_hand = [_by_hand(part.logits, part.labels, 7) for part in test]
+  by_definition = [_by_definition(part.logits, part.labels, 7) for part in test]
   assert list(row) == [name for name in evaluation.COLUMNS if name not in ("sweep", "smooth", *PARTS)]
-  for name in by_hand[0]:
-    cell, expected = row[name], [numbers[name] for numbers in by_hand]
+  for name in by_definition[0]:
+    cell, expected = row[name], [numbers[name] for numbers in by_definition]
     np.testing.assert_allclose(cell.per_seed, expected, rtol=1e-4, atol=1e-9)
     np.testing.assert_allclose(cell.value, np.mean(expected), rtol=1e-4)
     assert cell.low <= cell.estimate <= cell.high and (cell.low < cell.high or name == "coverage_at_1")
