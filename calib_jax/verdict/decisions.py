@@ -6,10 +6,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from calib_jax._numerics.groups import standard_error
-from calib_jax.evaluation.class_gaps import ClassGaps, class_gaps
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Results, Row, RowKey, over_seeds
-from calib_jax.evaluation.subgroups import Subgroup
+from calib_jax.evaluation.subgroups import ClassGaps, Subgroup, class_gaps
 from calib_jax.predictions.fitting import UNCALIBRATED
 
 SIGNIFICANCE = 0.05

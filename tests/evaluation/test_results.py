@@ -18,10 +18,10 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
 from calib_jax.evaluation import class_errors
-from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.sections.over_seeds import effect_size
+from calib_jax.evaluation.subgroups import class_gaps
 from calib_jax.predictions import automatic, fitting
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.reports import formats

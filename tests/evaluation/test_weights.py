@@ -14,7 +14,6 @@ from calib_jax._system.errors import UserError
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import measures, subgroups
-from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.sections.options import of_values
 from calib_jax.intervals import resamples
 from calib_jax.metrics.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
@@ -114,7 +113,7 @@ def test_offsets_of_all_of_classes_and_of_subgroups_are_weighted_means(groups):
   error = np.sqrt(np.sum(sums**2) * (1 if groups is None else len(sums) / (len(sums) - 1)))
   assert standard_error(excess, groups, SOME) == pytest.approx(error)
   assert values.num_units == pytest.approx(1 / np.sum(np.bincount(unit, w) ** 2)) == effective_number(groups, SOME)
-  gaps = class_gaps(values, 3)
+  gaps = subgroups.class_gaps(values, 3)
   for k in range(3):
     rows = values.predicted[:, 0] == k
     assert gaps.gap[k] == pytest.approx(np.average(excess[rows], weights=SOME[rows]))
@@ -137,7 +136,7 @@ def test_equal_weights_change_no_number():
   plain = _values(PART)
   weighted = dataclasses.replace(plain, weights=np.full(N, 3.0))
   assert dataclasses.astuple(weighted.excess()) == pytest.approx(dataclasses.astuple(plain.excess()), rel=1e-5)
-  for new, old in zip(class_gaps(weighted, 3), class_gaps(plain, 3), strict=True):
+  for new, old in zip(subgroups.class_gaps(weighted, 3), subgroups.class_gaps(plain, 3), strict=True):
     np.testing.assert_allclose(new / new.sum(), old / old.sum(), rtol=1e-6)
   new, old = (subgroups.measured(x, OF, num_resamples=20) for x in (weighted, plain))
   assert list(new) == list(old)

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import log_softmax
 
 from calib_jax import calibrators, evaluation
-from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.measures import measure, per_example
+from calib_jax.evaluation.subgroups import class_gaps
 from calib_jax.verdict import decisions
 from calib_jax.verdict.verdict import verdict
 from experiments.estimators.verdicts import (
