@@ -16,15 +16,15 @@ PARTS = ("nll_calibration", "nll_refinement")
 
 def _by_definition(logits, labels, num_bins):
   p = special.softmax(logits.astype(np.float64), axis=1)
-  n, confidence, correct = len(p), p.max(1), p.argmax(1) == labels
+  scores = references.scores(p, labels)
+  n, confidence, correct = len(p), p.max(1), scores["accuracy"]
   risk, best = (references.risk_coverage(score, ~correct) for score in (confidence, correct))
   coverage = {f"coverage_at_{percent}": np.max(np.flatnonzero(np.append(0, risk) <= percent / 100), initial=0) / n
               for percent in (1, 5)}
-  return {"accuracy": correct.mean(), "nll": -np.log(p[np.arange(n), labels]).mean(),
-          "brier": ((p - np.eye(p.shape[1])[labels])**2).sum(1).mean(),
-          "ece": references.calibration_error(confidence, correct, num_bins),
+  return {"accuracy": correct.mean(), "nll": scores["nll"].mean(), "brier": scores["brier_score"].mean(),
+          "entropy": scores["mean_entropy"].mean(), "ece": references.calibration_error(confidence, correct, num_bins),
           "ece_equal_mass_l2": references.calibration_error(confidence, correct, num_bins, "equal_mass", norm=2),
-          "entropy": -(p * np.log(p)).sum(1).mean(), "aurc": risk.mean(), "excess_aurc": (risk - best).mean(),
+          "aurc": risk.mean(), "excess_aurc": (risk - best).mean(),
           "classwise": references.classwise_calibration_error(p, labels, num_bins),
           "classwise_equal_mass": references.classwise_calibration_error(p, labels, num_bins, "equal_mass"), **coverage}
 

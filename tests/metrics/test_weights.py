@@ -110,11 +110,8 @@ def _aurc(confidence, risk, weights):
   return shares @ mean_risk / ends[-1]
 
 
-def _mean_losses(probs, labels, weights):
-  p, y = probs.astype(np.float64), labels
-  losses = {"accuracy": p.argmax(1) == y, "nll": -np.log(p[np.arange(len(y)), y]),
-            "brier_score": ((p - np.eye(K)[y]) ** 2).sum(1), "mean_entropy": -special.xlogy(p, p).sum(1)}
-  return {name: np.average(x, weights=weights) for name, x in losses.items()}
+def _mean_scores(probs, labels, weights):
+  return {name: np.average(x, weights=weights) for name, x in references.scores(probs, labels).items()}
 
 
 @pytest.mark.parametrize(("kind", "scale"), [("mixed", 0.01), ("ties", 1.0), ("mixed", 50.0)])
@@ -128,7 +125,7 @@ def test_real_weights_follow_the_definitions(kind, scale):
   expected |= {f"ks_calibration_error {o}": ks(confidence, correct, **o) for o in ({}, {"ties": "order"})}
   expected |= {f"sweep_calibration_error {o}": sweep(confidence, correct, **o)
                for o in ({}, {"binning": "equal_width"})}
-  expected |= {"aurc": _aurc(confidence, risk, weights)} | _mean_losses(probs, labels, weights)
+  expected |= {"aurc": _aurc(confidence, risk, weights)} | _mean_scores(probs, labels, weights)
   expected |= {"excess_aurc": expected["aurc"] - _aurc(-risk, risk, weights),
                "auroc": references.auroc(confidence, ~correct, weights),
                "fpr_at_tpr": references.fpr_at_tpr(confidence, ~correct, weights=weights)}
@@ -139,7 +136,7 @@ def test_real_weights_follow_the_definitions(kind, scale):
   groups = [[0, np.nan, np.nan, np.nan]] * K  # Of ``TRAIN_COUNTS`` the head, the medium and the tail, which has no row.
   for k in np.unique(labels):
     of_class = [x[labels == k] for x in (probs, labels, weights, *top)]
-    means = _mean_losses(*of_class[:3])
+    means = _mean_scores(*of_class[:3])
     groups[k] = [of_class[2].sum(), means["accuracy"], means["nll"],
                  references.calibration_error(*of_class[3:], weights=of_class[2])]
   expected |= {"groups": list(np.transpose(groups)), "classwise_losses": np.array(groups)[:, 2]}
