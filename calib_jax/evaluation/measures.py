@@ -34,11 +34,6 @@ from calib_jax.predictions.predictions import Predictions
 Ordered = Mapping[Hashable, Sequence[resampled_errors.Ordered | resampled_errors.Cells]]  # Of each seed, by row.
 
 
-def num_present(log_probs: jax.Array) -> jax.Array:
-  """How many classes each row of log-probabilities ``[N, K]`` has: those that are not masked."""
-  return jnp.sum(log_probs - jnp.max(log_probs, axis=-1, keepdims=True) > ABSENT, axis=-1, dtype=jnp.int32)
-
-
 class NotNumbers(ValueError):
   """Predictions of which some are not numbers, as those of a calibrator whose fit failed."""
 
@@ -46,8 +41,9 @@ class NotNumbers(ValueError):
 def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
   confidence, correct = metrics.top_label(probs, labels)
   entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
+  is_present = log_probs - jnp.max(log_probs, axis=-1, keepdims=True) > ABSENT  # Other classes are masked.
   return (confidence, correct, losses.cross_entropy(log_probs, labels), losses.brier(log_probs, labels), entropy,
-          jnp.argmax(probs, axis=-1).astype(jnp.int32), num_present(log_probs))
+          jnp.argmax(probs, axis=-1).astype(jnp.int32), jnp.sum(is_present, axis=-1, dtype=jnp.int32))
 
 
 def _of_records(probs: jax.Array, log_probs: jax.Array, correct: jax.Array) -> tuple[jax.Array, ...]:
@@ -125,10 +121,12 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   differences = {}
   for (row, other), changes in differences_of_means.items():
     changes |= differences_of_errors[row, other]
-    differences[row, other] = {
-      name: _of_differences(column, over_seeds(changes[name], *(tables[x][name].per_seed for x in (row, other))),
-                            rows[row])
-      for name, column in COLUMNS.items() if column.compare and name in changes}
+    differences[row, other] = {}
+    for name, column in COLUMNS.items():
+      if column.compare and name in changes:
+        least, most = _range(column, rows[row])
+        wider = over_seeds(changes[name], *(tables[x][name].per_seed for x in (row, other)))
+        differences[row, other][name] = wider.within(least - most, most - least)
   return {row: {name: _of_population(column, table[name], rows[row]) for name, column in COLUMNS.items()
                 if name in table} for row, table in tables.items()}, differences
 
@@ -144,12 +142,6 @@ def _of_population(column: Column, estimate: Estimate, values: Values) -> Estima
   wider = over_seeds(Interval(estimate.estimate, estimate.low, estimate.high), estimate.per_seed)
   inside = wider.within(*_range(column, values))
   return dataclasses.replace(estimate, low=inside.low, high=inside.high)
-
-
-def _of_differences(column: Column, interval: Interval, values: Values) -> Interval:
-  """The interval of a difference, within the values that differences of the column can have."""
-  least, most = _range(column, values)
-  return interval.within(least - most, most - least)
 
 
 def _ordered(rows: Mapping[Hashable, Values], num_bins: int, block: np.ndarray | None) -> Ordered:

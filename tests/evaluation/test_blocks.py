@@ -61,13 +61,14 @@ def test_intervals_from_blocks_cover_as_often_and_are_as_wide_as_those_from_exam
     assert sum(covered["blocks", *cell]) >= 42, (cell, sum(covered["examples", *cell]), sum(covered["blocks", *cell]))
 
 
-def test_blocks_hold_groups_whole_and_differ_by_one_of_them():
+def test_blocks_hold_groups_whole_and_differ_by_one_of_them(monkeypatch):
   groups = np.random.default_rng(0).permutation(np.repeat(np.arange(1000), 3))
-  assert resamples.blocks_of(3000, groups) is None
-  block = resamples.blocks_of(3000, groups, most=2999)
+  monkeypatch.setattr(resamples, "MOST_EXAMPLES", 2999)
+  assert resamples.blocks_of(2999, groups[:2999]) is None
+  block = resamples.blocks_of(3000, groups)
   assert all(len(set(block[groups == group])) == 1 for group in range(0, 1000, 100))
   assert set(np.bincount(block)) == {3, 6} and len(np.bincount(block)) == resamples.BLOCKS
-  few = resamples.blocks_of(3000, groups // 100, most=2999)
+  few = resamples.blocks_of(3000, groups // 100)
   assert len(set(zip(few, groups // 100, strict=True))) == 10
 
 

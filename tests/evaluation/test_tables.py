@@ -1,4 +1,4 @@
-"""Tables: metrics of the right predictions, averaged over seeds, against their definitions in float64."""
+"""Tables: metrics of the right predictions, averaged over seeds or severities, against their definitions in float64."""
 
 import re
 
@@ -8,6 +8,7 @@ from scipy import special
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation import loss_parts
+from calib_jax.evaluation.sections.severity import by_severity
 from tests.evaluation.data import N, predictions
 from tests.metrics import references
 
@@ -83,3 +84,18 @@ def test_no_printed_interval_lacks_its_estimate():
   assert len(rows) == 1 + len(parts) and len(cells) >= 4 * len(parts)
   for estimate, low, high in np.array(cells, float):
     assert low <= estimate <= high
+
+
+def test_the_error_of_a_severity_is_the_mean_over_corruptions_of_rows_that_have_all_of_them():
+  a, b, short = ("m", "none"), ("m", "TS"), ("m", "VS")
+  errors = {"test": {a: 0.1, b: 0.2, short: 0.3}, "fog_1": {a: 0.2, b: 0.1, short: 0.1}, "snow_1": {a: 0.6, b: 0.3},
+            "fog_3": {a: 0.5, b: 0.5}, "other": {a: 9, b: 9}}
+  levels = by_severity(errors, "test")
+  assert set(levels) == {a, b} and [levels[row][0].mean for row in (a, b)] == [0.1, 0.2]
+  np.testing.assert_allclose([levels[row][1].mean for row in (a, b)], [0.4, 0.2], rtol=1e-6)
+  # Differences 0.1 and 0.3: half of their standard error, as two rows share it.
+  np.testing.assert_allclose([levels[row][1].within_subject_sem for row in (a, b)], np.std([0.1, 0.3], ddof=1) / 2,
+                             rtol=1e-5)
+  assert list(levels[a]) == [0, 1, 3] and levels[a][1].num_corruptions == 2
+  assert np.isnan(levels[b][3].within_subject_sem) and levels[b][3].mean == 0.5
+  assert by_severity({"test": errors["test"]}, "test") == {}

@@ -9,7 +9,7 @@ import pytest
 from calib_jax import metrics
 from calib_jax.metrics.cells import HALF, cell_of, lowest
 from tests.metrics import references
-from tests.metrics.data import predictions
+from tests.metrics.data import batch, predictions
 
 State = metrics.CalibrationHistogram
 SIZE = 3000  # Most samples are padded to this, so that one program serves them all.
@@ -24,10 +24,8 @@ merge, compute = jax.jit(State.merge), State.compute
 
 
 def _padded(probs, labels):
-  """``SIZE`` rows, of which those beyond the data hold NaN and do not count."""
-  missing = SIZE - len(labels)
-  return (np.pad(probs, ((0, missing), (0, 0)), constant_values=np.nan), np.pad(labels, (0, missing)),
-          np.arange(SIZE) < len(labels))
+  """The data at random places of ``SIZE`` rows, of which the others hold NaN and do not count."""
+  return [x[0] for x in batch([(probs, labels)], SIZE)]
 
 
 def _binary(n, seed=0, concentration=1.0):
