@@ -59,7 +59,9 @@ def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, n
   if not COLUMNS[metric].compare or change is None or has_few_groups(evaluated):
     return ""
   direction = side(change if number == 1 else corrected(change, number))
-  return "" if not direction else "worse" if (direction > 0) == COLUMNS[metric].lower_is_better else "better"
+  if not direction:
+    return ""
+  return "worse" if (direction > 0) == COLUMNS[metric].lower_is_better else "better"
 
 
 def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
