@@ -7,7 +7,7 @@ import numpy as np
 from scipy import special
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax.evaluation import loss_parts
+from calib_jax.evaluation import measures
 from calib_jax.evaluation.sections.severity import by_severity
 from tests.evaluation.data import N, predictions
 from tests.metrics import references
@@ -55,7 +55,7 @@ def test_the_parts_of_the_log_loss_are_those_of_the_metric():
     p, part.labels, key=jax.random.key(0), num_resamples=40, groups=part.groups)[1:], strict=True)) for p in probs]
   rows = {len(parts): evaluation.per_example(parts, num_redraws=2, metrics_on_request=PARTS)
           for parts in (seeds[:1], seeds)}
-  actual = loss_parts.estimates(rows, key=jax.random.key(0), num_resamples=40)
+  actual = measures.loss_parts(rows, key=jax.random.key(0), num_resamples=40)
   for name in PARTS:
     estimate, of_seeds = actual[1][name], [float(x[name].estimate) for x in expected]
     interval = estimate.estimate, estimate.low, estimate.high
@@ -63,9 +63,9 @@ def test_the_parts_of_the_log_loss_are_those_of_the_metric():
     np.testing.assert_allclose(actual[2][name].per_seed, of_seeds, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(actual[2][name].value, np.mean(of_seeds), rtol=1e-3, atol=1e-5)
   # Fewer examples or groups than folds have none.
-  assert loss_parts.removed([evaluation.Predictions(part.logits[:4], part.labels[:4])]) is None
+  assert measures.removed_losses([evaluation.Predictions(part.logits[:4], part.labels[:4])]) is None
   few = evaluation.Predictions(part.logits[:8], part.labels[:8], groups=part.groups[:8])
-  assert loss_parts.removed([few]) is None
+  assert measures.removed_losses([few]) is None
   assert evaluation.per_example(seeds[:1], num_redraws=2).removed is None
 
 
