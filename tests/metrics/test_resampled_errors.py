@@ -67,8 +67,7 @@ def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
   actual = resampled_errors.risk_coverage(*resampled_errors.Ordered(confidence, NUM_BINS).steps(counts, correct), risks)
   for row, values in zip(counts, actual, strict=True):
     c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
-    size, share = np.arange(1, len(c) + 1), references.shared(c, wrong).astype(np.float64)
-    curve, best = np.cumsum(share[np.argsort(-c, kind="stable")]) / size, np.cumsum(np.sort(wrong)) / size
+    size, (curve, best) = np.arange(1, len(c) + 1), (references.risk_coverage(score, wrong) for score in (c, ~wrong))
     np.testing.assert_allclose(values[:2], [curve.mean(), (curve - best).mean()], rtol=1e-9, atol=1e-12)
     for risk, coverage in zip(risks, values[2:], strict=True):
       np.testing.assert_allclose(coverage, max(size[curve <= risk + 1e-12], default=0) / len(c), rtol=1e-12)
