@@ -1,12 +1,19 @@
 """Checks of arguments, shared by losses, metrics and calibrators, and registries of functions by name.
 
-``arguments`` has what a loss or a metric calls first, and ``weights`` what those with weights do. ``shapes`` and
-``limits`` read dtypes, shapes and options, which costs nothing under ``jit``; ``values`` reads arrays that are not
-traced.
+``arguments`` has what a loss or a metric calls first. ``shapes`` and ``limits`` read dtypes, shapes and options, which
+costs nothing under ``jit``; ``values`` reads arrays that are not traced.
 """
 
-from calib_jax._checks.arguments import batch, classified, example_values, examples, paired
-from calib_jax._checks.layers import layer
+from calib_jax._checks.arguments import (
+  batch,
+  classified,
+  counts,
+  example_values,
+  examples,
+  layer,
+  paired,
+  weights_and_where,
+)
 from calib_jax._checks.limits import choice, options, suggestion
 from calib_jax._checks.shapes import (
   aligned,
@@ -34,7 +41,6 @@ from calib_jax._checks.values import (
   something_counts,
   warn_of_probs,
 )
-from calib_jax._checks.weights import counts, weights_and_where
 
 __all__ = ["aligned", "are_right_on_host", "array", "batch", "check_values", "choice", "class_values", "classified",
            "counts", "example_values", "examples", "floating", "gathered", "is_readable", "is_traced", "label_values",

@@ -4,6 +4,10 @@ The inputs are masked, not only the result, because a NaN in a row that is ignor
 Where labels cannot be read, because they are traced or ``check_values(False)`` was called, a label out of range raises
 no error but makes the loss NaN, as in optax: a loss per example ends with ``example_values``, and ``batch`` makes the
 logits of the row NaN.
+
+Weights of examples, of which an integer w equals w copies, stand beside ``where``, which says which of them count.
+Functions that take both hand one array on, the ``counts`` ``[N]`` of ``counts``: numbers, 0 for an example that does
+not count, or bools where no weights were given, so that what is computed without weights stays what it is.
 """
 
 import math
@@ -12,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax._checks.limits import options
 from calib_jax._checks.shapes import (
   aligned,
   array,
@@ -25,9 +30,40 @@ from calib_jax._checks.shapes import (
   same_shape,
 )
 from calib_jax._checks.values import label_values
-from calib_jax._checks.weights import counts, real_weights
 
 Array = jax.Array
+
+
+def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | None]:
+  """The weights, or None, and which rows count: those of ``where`` whose weight is not 0; or None for all."""
+  if weights is None:
+    return None, array(where, "where")
+  weights, where = real_weights(weights, where, np.shape(labels)), mask(where, np.shape(labels))
+  return weights, (weights != 0) & (True if where is None else where)
+
+
+def real_weights(weights, where, shape: tuple[int, ...]) -> Array:
+  """The weights of ``weights_and_where``, for losses: a row of weight 0 counts there, as it has a gradient in it."""
+  weights, where = jnp.asarray(array(weights, "weights")), mask(where, shape)
+  if jnp.issubdtype(weights.dtype, jnp.integer):
+    weights = weights.astype(jnp.float32)
+  if not jnp.issubdtype(weights.dtype, jnp.floating):
+    raise TypeError(f"weights must be real numbers: got dtype {weights.dtype}.")
+  if weights.shape != shape:
+    raise ValueError(f"weights must have shape {shape}, one value per example: got shape {weights.shape}.")
+  wrong = ~((weights >= 0) & (weights < jnp.inf)) & (True if where is None else where)
+  if is_readable(wrong) and np.any(wrong):
+    first = int(np.argmax(wrong))
+    raise ValueError(f"weights must be finite and at least 0: the first that is not, of row {first}, is "
+                     f"{weights.reshape(-1)[first]:g}.")
+  return jnp.where(wrong, jnp.nan, weights)
+
+
+def counts(weights: Array | None, where: Array, dtype) -> Array:
+  """The weights of flattened rows, 0 where ``where`` ``[N]`` is False; without weights or rows ``where`` itself."""
+  if weights is None or not len(where):
+    return where
+  return jnp.where(where, gathered(weights).reshape(-1), 0).astype(dtype)
 
 
 def examples(logits, labels, where=None, *, soft: bool = False) -> tuple[Array, Array]:
@@ -79,6 +115,35 @@ def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("co
   return scores, values, counts(weights, where, scores.dtype)
 
 
+def layer(features, kernel, bias, labels, where, chunk) -> tuple[Array, Array, Array | None, Array, Array, Array]:
+  """The arrays of a last layer, flattened; ``outside`` ``[N]`` says which labels that count are no class."""
+  options(chunk=(chunk, "integer [2, inf)"))
+  features, kernel = _floats(features, "features"), _floats(kernel, "kernel")
+  bias = None if bias is None else _floats(bias, "bias")
+  if kernel.ndim != 2 or features.shape[-1:] != kernel.shape[:1] or kernel.shape[1] < 2:
+    raise ValueError("kernel must be [D, K] for features [..., D], with K at least 2: "
+                     f"got features {features.shape} and kernel {kernel.shape}.")
+  num_classes, shape = kernel.shape[1], features.shape[:-1]
+  if bias is not None and bias.shape != (num_classes,):
+    raise ValueError(f"bias must have shape ({num_classes},), one number for each class: got shape {bias.shape}.")
+  labels = array(labels, "labels")
+  if labels.dtype.kind not in "iu":
+    raise TypeError(f"labels must be integers in [0, {num_classes}), because distributions would be as large as the "
+                    f"logits: got dtype {labels.dtype}.")
+  if labels.shape != shape:
+    raise ValueError("labels must have the shape of features without its last axis: "
+                     f"got features {features.shape} and labels {labels.shape}.")
+  label_values(labels, num_classes, where)
+  where = jnp.ones(shape, bool) if where is None else mask(where, shape)
+  outside = out_of_range(labels, num_classes) & where
+  features = jnp.where(where[..., None], features, 0)
+  labels = jnp.where(outside | ~where, 0, labels).astype(jnp.int32)
+  count = math.prod(shape)
+  features, labels, where, outside = (gathered(x).reshape(count, *x.shape[len(shape):])
+                                      for x in (features, labels, where, outside))
+  return features, kernel, bias, labels, where, outside
+
+
 def nan_out_of_range(values: Array, labels: Array, num_classes: int) -> Array:
   """``values`` ``[N, ...]`` or ``[...]`` of examples, NaN where an integer label ``[...]`` is not in ``[0, K)``."""
   if is_readable(labels) and not np.any(out_of_range(np.asarray(labels), num_classes)):
@@ -100,3 +165,10 @@ def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, .
 def _blank_unless(where: Array, x: Array, blank) -> Array:
   """``x`` ``[..., K]`` or ``[...]`` with ``blank`` in the rows whose ``where`` ``[...]`` is False."""
   return jnp.where(jnp.expand_dims(where, range(where.ndim, x.ndim)), x, blank)
+
+
+def _floats(x, name: str) -> Array:
+  x = jnp.asarray(array(x, name))
+  if not jnp.issubdtype(x.dtype, jnp.floating):
+    raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
+  return x

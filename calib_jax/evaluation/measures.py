@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax import losses, metrics
 from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import compilation
-from calib_jax.evaluation import class_errors, loss_parts
+from calib_jax.evaluation import class_errors
 from calib_jax.evaluation.columns import (
   CLASSWISE_REDRAWS,
   COLUMNS,
@@ -27,16 +27,11 @@ from calib_jax.evaluation.columns import (
 from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
 from calib_jax.intervals import resamples
 from calib_jax.intervals.bias_correction import correlation, interval_of_difference
-from calib_jax.metrics import resampled_errors
+from calib_jax.metrics import decomposition, resampled_errors
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
 
 Ordered = Mapping[Hashable, Sequence[resampled_errors.Ordered | resampled_errors.Cells]]  # Of each seed, by row.
-
-
-def num_present(log_probs: jax.Array) -> jax.Array:
-  """How many classes each row of log-probabilities ``[N, K]`` has: those that are not masked."""
-  return jnp.sum(log_probs - jnp.max(log_probs, axis=-1, keepdims=True) > ABSENT, axis=-1, dtype=jnp.int32)
 
 
 class NotNumbers(ValueError):
@@ -46,8 +41,9 @@ class NotNumbers(ValueError):
 def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
   confidence, correct = metrics.top_label(probs, labels)
   entropy = -jnp.sum(jnp.where(probs > 0, probs * log_probs, 0), axis=-1)
+  is_present = log_probs - jnp.max(log_probs, axis=-1, keepdims=True) > ABSENT  # Other classes are masked.
   return (confidence, correct, losses.cross_entropy(log_probs, labels), losses.brier(log_probs, labels), entropy,
-          jnp.argmax(probs, axis=-1).astype(jnp.int32), num_present(log_probs))
+          jnp.argmax(probs, axis=-1).astype(jnp.int32), jnp.sum(is_present, axis=-1, dtype=jnp.int32))
 
 
 def _of_records(probs: jax.Array, log_probs: jax.Array, correct: jax.Array) -> tuple[jax.Array, ...]:
@@ -95,9 +91,28 @@ def per_example(parts: Sequence[Predictions | Calibrated], *, num_bins: int = 15
   by_binning = {binning: [of_seed[binning] for of_seed in sums] for binning in sums[0]}
   first = Calibrated.of(parts[0]).part
   asked = not computed_by(LossPart, first.weights).keys().isdisjoint(metrics_on_request)
-  removed = loss_parts.removed(parts) if asked else None
+  removed = removed_losses(parts) if asked else None
   return Values(*values[:5], predicted, by_binning, first.groups, labels, num_options, removed, first.subgroups,
                 first.weights)
+
+
+def removed_losses(parts: Sequence[Predictions | Calibrated]) -> np.ndarray | None:
+  """What recalibration removes of the log loss of each example and seed, for ``Values.removed``, float32 ``[N, S, 3]``.
+
+  None if there are fewer examples or groups than folds. All probabilities of a seed are in memory at once, because
+  recalibrations are fitted to them.
+  """
+  groups = Calibrated.of(parts[0]).part.groups
+  columns = []
+  for source in map(Calibrated.of, parts):
+    labels = source.part.labels
+    if len(labels if groups is None else np.unique(groups)) < decomposition.NUM_FOLDS:
+      return None
+    probs = np.empty(source.part.logits.shape, np.float32)
+    for rows, _, log_probs in source.chunks():
+      probs[rows] = source.probs(rows, log_probs)
+    columns.append(decomposition.of_examples(probs, labels, np.ones(len(labels), np.float32), groups)["nll"])
+  return np.stack(columns, axis=1)
 
 
 def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resamples: int = 1000
@@ -120,15 +135,17 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   ordered = _ordered(rows, num_bins, block)
   errors, differences_of_errors = _errors(rows, ordered, block, key, num_resamples)
   means, differences_of_means = _joint(rows, ordered, block, key, num_resamples)
-  parts = loss_parts.estimates(rows, key=key, num_resamples=num_resamples, block=block)
+  parts = loss_parts(rows, key=key, num_resamples=num_resamples, block=block)
   tables = {row: means[row] | errors[row] | parts.get(row, {}) for row in rows}
   differences = {}
   for (row, other), changes in differences_of_means.items():
     changes |= differences_of_errors[row, other]
-    differences[row, other] = {
-      name: _of_differences(column, over_seeds(changes[name], *(tables[x][name].per_seed for x in (row, other))),
-                            rows[row])
-      for name, column in COLUMNS.items() if column.compare and name in changes}
+    differences[row, other] = {}
+    for name, column in COLUMNS.items():
+      if column.compare and name in changes:
+        least, most = _range(column, rows[row])
+        wider = over_seeds(changes[name], *(tables[x][name].per_seed for x in (row, other)))
+        differences[row, other][name] = wider.within(least - most, most - least)
   return {row: {name: _of_population(column, table[name], rows[row]) for name, column in COLUMNS.items()
                 if name in table} for row, table in tables.items()}, differences
 
@@ -144,12 +161,6 @@ def _of_population(column: Column, estimate: Estimate, values: Values) -> Estima
   wider = over_seeds(Interval(estimate.estimate, estimate.low, estimate.high), estimate.per_seed)
   inside = wider.within(*_range(column, values))
   return dataclasses.replace(estimate, low=inside.low, high=inside.high)
-
-
-def _of_differences(column: Column, interval: Interval, values: Values) -> Interval:
-  """The interval of a difference, within the values that differences of the column can have."""
-  least, most = _range(column, values)
-  return interval.within(least - most, most - least)
 
 
 def _ordered(rows: Mapping[Hashable, Values], num_bins: int, block: np.ndarray | None) -> Ordered:
@@ -262,3 +273,31 @@ def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray 
   differences = {pair: {name: Interval(*(float(x[i, m]) for x in by_pair)) for m, name in enumerate(names)}
                  for i, pair in enumerate(pairs)}
   return estimates, differences
+
+
+def loss_parts(rows: Mapping[Hashable, Values], *, key, num_resamples: int, block: np.ndarray | None = None
+               ) -> dict[Hashable, dict[str, Estimate]]:
+  """Estimates the two parts, as ``metrics.calibration_refinement`` does; with several seeds, of the mean over them.
+
+  ``block`` is what ``resamples.blocks_of`` returns. Rows without ``Values.removed`` have no estimates.
+  """
+  rows = {row: values for row, values in rows.items() if values.removed is not None}
+  if not rows:
+    return {}
+  means = np.stack([values.removed.mean(axis=1, dtype=np.float64) for values in rows.values()])  # [rows, N, 3]
+  *sums, sizes = resamples.summed(block, means.transpose(0, 2, 1).reshape(-1, means.shape[1]))
+  sums = np.stack(sums, axis=1).reshape(len(sizes), len(rows), -1).swapaxes(0, 1).copy()  # [rows, N or blocks, 3]
+  groups = next(iter(rows.values())).groups if block is None else None
+
+  def of_resamples(counts):
+    counts = counts.astype(np.float64)
+    return decomposition.five_means(np.einsum("rn,mnk->rmk", counts, sums) / (counts @ sizes)[:, None, None])
+
+  ends = resamples.percentile(of_resamples, len(sizes), key=key, num_resamples=num_resamples, groups=groups)
+  tables = {}
+  for (row, values), *of_row in zip(rows.items(), *ends, strict=True):
+    _, *parts = decomposition.parts(*of_row)
+    of_seeds = decomposition.five_means(values.removed.mean(axis=0, dtype=np.float64))[:, (1, 3)].T
+    tables[row] = {name: Estimate.around(parts[place].estimate, *parts[place], per_seed=of_seeds[place].tolist())
+                   for name, (place,) in ((name, column.compute) for name, column in computed_by(LossPart).items())}
+  return tables

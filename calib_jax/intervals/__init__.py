@@ -2,7 +2,7 @@
 
 ``draws`` says which examples a resample has, for JAX and NumPy alike. ``percentiles`` and ``bias_correction`` turn the
 values of resamples into intervals, the latter by the ``BiasModel`` (``bias_models``) that stands beside a calibration
-error. ``bootstrap``, ``differences``, ``calibration_tests`` and ``assessment`` compute the values of any metric in JAX,
-and ``resamples`` those of metrics in NumPy, of many rows of a table at once. The public names are those of
+error. ``bootstrap``, ``differences`` and ``calibration_tests`` compute the values of any metric in JAX, and
+``resamples`` those of metrics in NumPy, of many rows of a table at once. The public names are those of
 ``calib_jax.metrics``.
 """

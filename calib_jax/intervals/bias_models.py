@@ -50,14 +50,14 @@ CONSERVATIVE = BiasModel()
 # is measured was not there in simulations.
 NORM_2, BINNED = BiasModel(sure_part=1.0), BiasModel(sure_part=0.5)
 
-_MODELS: dict[Callable, Callable[..., BiasModel]] = {}
-_MEANS: set[Callable] = {jnp.mean}  # Metrics without such a bias, whose intervals are percentiles.
+MODELS: dict[Callable, Callable[..., BiasModel]] = {}  # Of the calibration errors of this package, by their options.
+MEANS: set[Callable] = {jnp.mean}  # Metrics without such a bias, whose intervals are percentiles.
 
 
 def biased_as(model: Callable[..., BiasModel]) -> Callable[[Function], Function]:
   """Returns a decorator of a calibration error, whose ``BiasModel`` is ``model(**options)``."""
   def add(error: Function) -> Function:
-    _MODELS[error] = model
+    MODELS[error] = model
     return error
 
   return add
@@ -65,7 +65,7 @@ def biased_as(model: Callable[..., BiasModel]) -> Callable[[Function], Function]
 
 def unbiased(metric: Function) -> Function:
   """A decorator of a metric whose intervals are percentiles."""
-  _MEANS.add(metric)
+  MEANS.add(metric)
   return metric
 
 
@@ -91,7 +91,7 @@ def bias_model(error: Callable[..., Any], **options: Any) -> BiasModel:
   >>> bias_model(calibration_error).sure_part, bias_model(calibration_error, norm=2).sure_part
   (0.5, 1.0)
   """
-  if error not in _MODELS:
+  if error not in MODELS:
     raise ValueError(f"error must be a calibration error of calib_jax.metrics: got {error}.")
   return _bias_model(error, **options)
 
@@ -99,20 +99,10 @@ def bias_model(error: Callable[..., Any], **options: Any) -> BiasModel:
 @functools.cache
 def _bias_model(error: Callable, **options) -> BiasModel:
   """It is cached, so that an error with its bias is compiled once."""
-  model = _MODELS[error](**options)
+  model = MODELS[error](**options)
   if not options.get("debias"):
     return model
   return dataclasses.replace(model, with_bias=functools.partial(error, **{**options, "debias": False}))
-
-
-def is_known(error: Callable[..., Any]) -> bool:
-  """Whether a metric is a calibration error of this package, with the options that it has if none are passed."""
-  return error in _MODELS
-
-
-def is_mean(metric: Callable[..., Any]) -> bool:
-  """Whether a metric is one of this package, or ``jnp.mean``, whose intervals are percentiles."""
-  return metric in _MEANS
 
 
 def resolved(bias: BiasModel | str, metric: Callable[..., Any]) -> BiasModel:
@@ -121,4 +111,4 @@ def resolved(bias: BiasModel | str, metric: Callable[..., Any]) -> BiasModel:
     return bias
   if bias != "auto":
     raise ValueError(f'bias must be "auto" or a BiasModel: got {bias!r}.')
-  return bias_model(metric) if is_known(metric) else CONSERVATIVE
+  return bias_model(metric) if metric in MODELS else CONSERVATIVE

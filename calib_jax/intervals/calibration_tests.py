@@ -1,7 +1,8 @@
-"""What a calibration error would be if the model were calibrated: noise floors and p-values."""
+"""What a calibration error would be if the model were calibrated, noise floors and p-values, and with its interval."""
 
 from collections.abc import Callable, Sequence
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,32 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
-from calib_jax.intervals import draws
+from calib_jax.intervals import bootstrap, draws
+from calib_jax.intervals.bias_models import BiasModel, resolved
 from calib_jax.intervals.draws import Metric
 
 Array = jax.Array
 SAME = 1e-5  # Values that differ by less than this part are equal: the order of their sums differs.
+
+
+class Assessment(NamedTuple):
+  """What ``assess`` says of a calibration error.
+
+  Attributes:
+    value: the metric.
+    estimate: the metric minus its bias, as ``bootstrap`` estimates it.
+    low: the lower end of the interval of the true error.
+    high: the upper end.
+    floor: the mean metric of a perfectly calibrated model with these confidences; see ``consistency_interval``.
+    p_value: the probability of a value as large as this if the model is calibrated; see ``calibration_test``.
+  """
+
+  value: Array
+  estimate: Array
+  low: Array
+  high: Array
+  floor: Array
+  p_value: Array
 
 
 def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, num_resamples: int = 1000,
@@ -50,8 +72,8 @@ def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, n
   """
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
   confidence = checks.gathered(checks.floating(confidence, "confidence"))
-  values = _observed_and_redrawn(metric, confidence, jnp.zeros(confidence.shape, bool), key, num_resamples,
-                                 *_grouped(groups, confidence), 1.0)[1:]
+  values = _tested(metric, confidence, jnp.zeros(confidence.shape, bool), key, num_resamples,
+                   *_grouped(groups, confidence), 1.0)[1:]
   return jnp.mean(values, axis=0), *(jnp.nanquantile(values, (1 + side * level) / 2, axis=0) for side in (-1, 1))
 
 
@@ -86,10 +108,48 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
   Array(0.001, dtype=float32)
   """
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"))
-  confidence, correct = gathered_pair(confidence, correct)
+  confidence, correct = _gathered_pair(confidence, correct)
   rho = 0.0 if groups is None else draws.dependence(confidence, correct, draws.members(groups, len(confidence)))
-  values = _observed_and_redrawn(metric, confidence, correct, key, num_resamples, *_grouped(groups, confidence), rho)
+  values = _tested(metric, confidence, correct, key, num_resamples, *_grouped(groups, confidence), rho)
   return p_value_of(values[0], values[1:])
+
+
+def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array, num_resamples: int = 1000,
+           level: float = 0.95, groups: ArrayLike | None = None, bias: BiasModel | str = "auto") -> Assessment:
+  """A calibration error with its interval, its noise floor and its p-value, in one compiled program.
+
+  This is ``bootstrap`` with ``method="bias_corrected"``, ``consistency_interval`` and ``calibration_test``, each with
+  resamples of its own.
+
+  Args:
+    metric: a function of ``(confidence, correct, *, where)``, three arrays of one shape, to a scalar or an array,
+      traceable by ``jit``; it is compiled once for each function object.
+    confidence: ``[N, ...]`` floats in [0, 1]; the entries of a row, such as the seeds of an example, may depend on each
+      other, as in ``calibration_test``.
+    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    key: PRNG key; the same key gives the same result.
+    num_resamples: number of resamples of each kind: halves, fifths, and outcomes.
+    level: the probability that the interval is meant to cover, in (0, 1).
+    groups: optional ``[N]`` integers, as for ``bootstrap`` and ``calibration_test``.
+    bias: as for ``bootstrap``.
+
+  Returns:
+    Arrays of the metric's shape.
+
+  Raises:
+    TypeError, ValueError: if an argument has the wrong dtype, shape or value.
+
+  >>> from calib_jax.metrics import calibration_error
+  >>> result = assess(calibration_error, jnp.full(100, 0.8), jnp.zeros(100, bool), key=jax.random.key(0))
+  >>> bool(result.low <= result.estimate <= result.high), bool(result.floor < 0.1), float(result.p_value) < 0.002
+  (True, True, True)
+  """
+  checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
+  confidence, correct = _gathered_pair(confidence, correct)
+  bias = resolved(bias, metric)
+  members = None if groups is None else draws.members(groups, len(confidence))
+  return _assess(metric, confidence, correct, members, key, np.float32(bias.rate),
+                 *draws.group_numbers(groups, len(confidence)), num_resamples, level, bias)
 
 
 def p_value_of(observed: Array, redrawn: Array) -> Array:
@@ -107,7 +167,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
   return corrected.tolist()
 
 
-def gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Array]:
+def _gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Array]:
   """Confidences as floats and outcomes as bools, of all rows."""
   confidence = checks.floating(confidence, "confidence")
   correct = jnp.asarray(checks.array(correct, "correct"))
@@ -120,18 +180,18 @@ def _grouped(groups: ArrayLike | None, confidence: Array) -> tuple[np.ndarray | 
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4, 6))
-def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int,
-                          group: Array | None, num_groups: int, rho: Array | float) -> Array:
+def _tested(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int, group: Array | None,
+            num_groups: int, rho: Array | float) -> Array:
   """The metric of the outcomes and of ``num_resamples`` redraws."""
   def numbers(key):
     own = jax.random.uniform(key, confidence.shape[:1], confidence.dtype)
     return own if group is None else draws.shared(draws.words(key), own, group, num_groups, rho)
 
-  return observed_and_redrawn(metric, confidence, correct, jax.random.split(key, num_resamples), numbers)
+  return _observed_and_redrawn(metric, confidence, correct, jax.random.split(key, num_resamples), numbers)
 
 
-def observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, randomness: Array,
-                         numbers: Callable[[Array], Array]) -> Array:
+def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, randomness: Array,
+                          numbers: Callable[[Array], Array]) -> Array:
   """The metric of the outcomes and of R redraws, ``[1 + R, ...]``, computed alike; rows share their ``numbers``."""
   def value(sample):
     is_observed, element = sample
@@ -141,3 +201,29 @@ def observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, rand
 
   samples = jnp.arange(len(randomness) + 1) == 0, jnp.concatenate([randomness[:1], randomness])
   return map_chunks(value, samples, draws.at_once([confidence]))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 7, 8, 9, 10))
+def _assess(metric: Metric, confidence: Array, correct: Array, members: Array | None, key: Array, rate: Array,
+            group: Array | None, num_groups: int, num_resamples: int, level: float, bias: BiasModel) -> Assessment:
+  outcomes = draws.subsample_words(num_groups, key, num_resamples)[-1]
+  rho = 0.0 if members is None else draws.dependence(confidence, correct, members)
+
+  def numbers(words):
+    return draws.shared(words, draws.uniform(words, len(confidence)), group, num_groups, rho)
+
+  def of_pairs(error):
+    def value(confidence, correct, where=None):
+      where = jnp.ones(len(confidence), bool) if where is None else where
+      return error(confidence, correct, where=jnp.broadcast_to(
+        where.reshape(len(where), *(1,) * (confidence.ndim - 1)), confidence.shape))
+
+    return value
+
+  values = _observed_and_redrawn(of_pairs(metric), confidence, correct, outcomes, numbers)
+  observed, redrawn = values[0], values[1:]
+  arrays, error = (confidence, correct), of_pairs(bias.with_bias or metric)
+  value = observed if bias.with_bias is None else error(*arrays)
+  parts = bootstrap.subsampled(error, arrays, members, key, num_resamples)
+  interval = bootstrap.corrected(value, *parts, arrays, members, rate, bias, level)
+  return Assessment(observed, *interval, jnp.mean(redrawn, axis=0), p_value_of(observed, redrawn))

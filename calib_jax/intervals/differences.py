@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
 from calib_jax.intervals.bias_correction import correlation, interval_of_difference
-from calib_jax.intervals.bias_models import BiasModel, is_known, is_mean, resolved
+from calib_jax.intervals.bias_models import MEANS, MODELS, BiasModel, resolved
 from calib_jax.intervals.bootstrap import bootstrap, corrected, examples, subsampled
 from calib_jax.intervals.draws import Metric
 
@@ -72,14 +72,14 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
   checks.options(method=(method, METHODS))
   model = resolved(bias, metric)
   if method == "auto":
-    if bias == "auto" and not is_known(metric) and not is_mean(metric):
+    if bias == "auto" and metric not in MODELS and metric not in MEANS:
       raise ValueError('method must be named for a metric of your own: "percentile" for means, such as accuracy and '
                        'proper scores, or "bias_corrected" for calibration errors, or bias for one with options: '
                        "bias=metrics.bias_model(metrics.calibration_error, norm=2).")
     if not model.compares:
       raise ValueError('method must be named for class-wise errors: with few examples a class the intervals of '
                        '"bias_corrected" held the true difference in as little as 54% of simulations.')
-    method = "percentile" if bias == "auto" and is_mean(metric) else "bias_corrected"
+    method = "percentile" if bias == "auto" and metric in MEANS else "bias_corrected"
   if method == "percentile":
     return bootstrap(_difference(metric, len(a)), *a, *b, key=key, num_resamples=num_resamples, level=level,
                      groups=groups)

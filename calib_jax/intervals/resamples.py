@@ -44,11 +44,11 @@ def random_blocks(count: int, groups: np.ndarray | None, number: int, rng: np.ra
   return block if group is None else block[group]
 
 
-def blocks_of(count: int, groups: np.ndarray | None, most: int | None = None) -> np.ndarray | None:
-  """The block of each example, of which resamples draw whole ones; None of at most ``most`` examples."""
+def blocks_of(count: int, groups: np.ndarray | None) -> np.ndarray | None:
+  """The block of each example, of which resamples draw whole ones; None of at most ``MOST_EXAMPLES`` examples."""
   # Each block is drawn as one group. The width of an interval of 512 groups has a standard error of 3%, which is less
   # than that from 200 resamples, and it covers as often (docs/coverage.md).
-  if count <= (MOST_EXAMPLES if most is None else most):
+  if count <= MOST_EXAMPLES:
     return None
   return random_blocks(count, groups, BLOCKS, np.random.default_rng(0))
 

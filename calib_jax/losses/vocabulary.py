@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax import _checks as checks
-from calib_jax._checks.weights import real_weights
+from calib_jax._checks.arguments import real_weights
 from calib_jax._numerics import vocabulary
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax._numerics.vocabulary import ENTROPY, SQUARES, Rows

@@ -12,10 +12,9 @@ Array(0.25, dtype=float32)
 >>> estimate, low, high = bootstrap(accuracy, probs, labels, key=jax.random.key(0), num_resamples=100)
 """
 
-from calib_jax.intervals.assessment import Assessment, assess
 from calib_jax.intervals.bias_models import CONSERVATIVE, BiasModel, bias_model
 from calib_jax.intervals.bootstrap import bootstrap
-from calib_jax.intervals.calibration_tests import calibration_test, consistency_interval
+from calib_jax.intervals.calibration_tests import Assessment, assess, calibration_test, consistency_interval
 from calib_jax.intervals.differences import paired_difference
 from calib_jax.metrics.binned import Reliability, calibration_error, classwise_calibration_error, reliability
 from calib_jax.metrics.class_group_scores import ClassGroupScores, class_group_scores

@@ -7,6 +7,7 @@ are those of ``metrics.auroc`` and ``metrics.fpr_at_tpr``.
 import numpy as np
 
 from calib_jax.metrics import formulas
+from calib_jax.metrics.resampled_errors import prefix_sums
 
 TPR = 0.95
 
@@ -24,7 +25,8 @@ class Separation:
   def measures(self, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
     """Returns ``[R, 3]``: AUROC, and the FPR at a TPR of 95% with either set as positives; nan if one is missing."""
     inside, outside = (x.take(order, axis=1) for x, order in zip((inside, outside), self.orders, strict=True))
-    (num_inside, total_inside), (num_outside, total_outside) = map(_prefix_sums, (inside, outside))
+    num_inside, num_outside = (prefix_sums(x, np.int32) for x in (inside, outside))
+    total_inside, total_outside = num_inside[:, -1], num_outside[:, -1]
     # Each example inside contributes the examples outside that score lower, and half of those that tie with it.
     below = num_outside[:, self.lower]
     if np.any(self.lower != self.not_higher):
@@ -43,10 +45,3 @@ class Separation:
                          outside_alarms / total_inside], axis=1)
     values[(total_inside == 0) | (total_outside == 0)] = np.nan
     return values
-
-
-def _prefix_sums(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """The sums over the examples before each place ``[R, N + 1]``, and of all ``[R]``."""
-  sums = np.zeros((len(counts), counts.shape[1] + 1), np.int32)
-  np.cumsum(counts, axis=1, out=sums[:, 1:])
-  return sums, sums[:, -1]

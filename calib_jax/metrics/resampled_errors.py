@@ -71,15 +71,14 @@ class Ordered:
     wrong = ~correct[order]
     steps = np.flatnonzero(np.add.reduceat(wrong, starts, dtype=np.int64))
     counts = counts.take(order, axis=1)
-    taken = np.zeros((len(counts), 1 + len(order)), np.int64)
-    np.cumsum(counts, axis=1, out=taken[:, 1:])
+    taken = prefix_sums(counts)
     at = np.flatnonzero(wrong)
     step_of = np.searchsorted(starts, at, side="right") - 1  # Every step that has errors, once for each of them.
     errors = np.add.reduceat(counts[:, at], np.searchsorted(step_of, steps), axis=1) if len(at) else counts[:, :0]
     return taken[:, starts[steps]], taken[:, np.append(starts, len(order))[steps + 1]], errors, taken[:, -1:]
 
   def _prefix_sums(self, x: np.ndarray) -> np.ndarray:
-    sums = _prefix_sums(x)
+    sums = prefix_sums(x)
     return sums if self.places is None else sums.take(self.places, axis=1)
 
 
@@ -119,7 +118,7 @@ class Cells:
       correct = correct if self._weights is None else correct * self._weights
       size, num_correct = self._all[None], np.stack([np.bincount(self._cell, x, len(self._all)) for x in correct])
     size, num_correct = size.astype(np.int64), num_correct.astype(np.int64)
-    return Sums(self, *map(_prefix_sums, (size, num_correct, size * self._fixed - num_correct * UNIT)))
+    return Sums(self, *map(prefix_sums, (size, num_correct, size * self._fixed - num_correct * UNIT)))
 
   @property
   def exact(self) -> Ordered:
@@ -134,8 +133,9 @@ class Cells:
     return total - sums.size[:, :0:-1], total - sums.size[:, -2::-1], errors[:, ::-1], total
 
 
-def _prefix_sums(x: np.ndarray) -> np.ndarray:
-  sums = np.zeros((len(x), 1 + x.shape[1]), np.int64)
+def prefix_sums(x: np.ndarray, dtype: type = np.int64) -> np.ndarray:
+  """The sums of ``[R, N]`` before each place, and of all: ``[R, N + 1]``."""
+  sums = np.zeros((len(x), 1 + x.shape[1]), dtype)
   np.cumsum(x, axis=1, out=sums[:, 1:])
   return sums
 
@@ -284,8 +284,7 @@ def _areas(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.
 
 def _coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.ndarray, risk: float) -> np.ndarray:
   """The largest coverage at which the risk is at most ``risk``, ``[R, 1]``."""
-  made = np.zeros((len(errors), errors.shape[1] + 1))
-  np.cumsum(errors, axis=1, out=made[:, 1:])
+  made = prefix_sums(errors, np.float64)
   before = np.concatenate([before, total], axis=1)
   allowed = made / np.maximum(before, 1) <= risk
   last = before.shape[1] - 1 - allowed[:, ::-1].argmax(1)[:, None]  # Before the first error it is always allowed.

@@ -35,9 +35,9 @@ def styled(function: Callable[..., Any]) -> Callable[..., Any]:
   return drawn
 
 
-def new_axes(width: float = WIDTH, height: float = WIDTH) -> Axes:
+def new_axes(height: float = WIDTH) -> Axes:
   """Returns the axes of a new figure that no window shows."""
-  return Figure(figsize=(width, height), layout="constrained").subplots()
+  return Figure(figsize=(WIDTH, height), layout="constrained").subplots()
 
 
 def plain(text: str, *, lines: bool = False, longest: int = 60) -> str:

@@ -6,10 +6,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from calib_jax._numerics.groups import standard_error
-from calib_jax.evaluation.class_gaps import ClassGaps, class_gaps
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Results, Row, RowKey, over_seeds
-from calib_jax.evaluation.subgroups import Subgroup
+from calib_jax.evaluation.subgroups import ClassGaps, Subgroup, class_gaps
 from calib_jax.predictions.fitting import UNCALIBRATED
 
 SIGNIFICANCE = 0.05
@@ -54,12 +53,15 @@ def has_few_groups(evaluated: EvaluatedSet) -> bool:
   return evaluated.num_groups is not None and evaluated.num_groups < FEWEST_GROUPS
 
 
-def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey) -> str:
-  """Returns "better" or "worse" if the difference of two rows excludes zero, and else ""."""
+def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, number: int = 1) -> str:
+  """Returns "better" or "worse" if the difference of two rows, one of ``number``, excludes zero, and else ""."""
   change = difference(evaluated, metric, row, other)
-  if not COLUMNS[metric].compare or change is None or not side(change) or has_few_groups(evaluated):
+  if not COLUMNS[metric].compare or change is None or has_few_groups(evaluated):
     return ""
-  return "worse" if (side(change) > 0) == COLUMNS[metric].lower_is_better else "better"
+  direction = side(change if number == 1 else corrected(change, number))
+  if not direction:
+    return ""
+  return "worse" if (direction > 0) == COLUMNS[metric].lower_is_better else "better"
 
 
 def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
@@ -67,14 +69,6 @@ def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
   others = [other for other in evaluated.rows if other != row]
   return bool(others) and COLUMNS[metric].lower_is_better is not None and all(
     compared(evaluated, metric, row, other) == "better" for other in others)
-
-
-def better(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, number: int) -> bool:
-  """Returns whether a row is better than another one by one of ``number`` comparisons that are made (Bonferroni)."""
-  change = difference(evaluated, metric, row, other)
-  lower_is_better = COLUMNS[metric].lower_is_better
-  return change is not None and not has_few_groups(evaluated) and (
-    side(corrected(change, number)) == (-1 if lower_is_better else 1))
 
 
 def to_use(evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> str:
@@ -85,13 +79,15 @@ def to_use(evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> str:
   another one has a lower log loss than it beyond an interval that holds for all of them at once.
   """
   none = (model, UNCALIBRATED)
-  able = [label for label in labels if better(evaluated, "nll", (model, label), none, TESTS * len(labels))
+  able = [label for label in labels
+          if compared(evaluated, "nll", (model, label), none, TESTS * len(labels)) == "better"
           and not (lost_accuracy(evaluated, (model, label), none)
                    and compared(evaluated, "accuracy", (model, label), none) == "worse")]
   if not able:
     return ""
   first, *others = able
-  lower = [label for label in others if better(evaluated, "nll", (model, label), (model, first), len(others))]
+  lower = [label for label in others
+           if compared(evaluated, "nll", (model, label), (model, first), len(others)) == "better"]
   return min(lower or [first], key=lambda label: evaluated.rows[model, label].estimates["nll"].value)
 
 
@@ -102,7 +98,7 @@ def gain(evaluated: EvaluatedSet, model: str, label: str, number: int) -> Interv
 
 def best(evaluated: EvaluatedSet, metric: str, rows: Sequence[RowKey], number: int) -> RowKey | None:
   """Returns the row that is better than all others by one of ``number`` metrics that are compared, or None."""
-  return next((row for row in rows if all(better(evaluated, metric, row, other, number)
+  return next((row for row in rows if all(compared(evaluated, metric, row, other, number) == "better"
                                           for other in rows if other != row)), None)
 
 
@@ -202,8 +198,7 @@ def disagree(by_convention: Mapping[str, Mapping[Hashable, float]], evaluated: E
   rows = sorted(set(wins), key=lambda row: (-wins.count(row), row))
   number = len(rows) * (len(rows) - 1) // 2
   pairs = ((a, b) for i, a in enumerate(rows) for b in rows[:i])
-  return rows if any(better(evaluated, "ece", *pair, number) or better(evaluated, "ece", *pair[::-1], number)
-                     for pair in pairs) else []
+  return rows if any(compared(evaluated, "ece", *pair, number) for pair in pairs) else []
 
 
 def lost_accuracy(evaluated: EvaluatedSet, row: RowKey, reference: RowKey | None = None) -> float:

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.numbers import distinct_texts, error_text, p_text, points
 from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, Row, RowKey
-from calib_jax.evaluation.subgroups import FEWEST
+from calib_jax.evaluation.subgroups import FEWEST, class_gaps
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions

@@ -10,41 +10,23 @@ from calib_jax.evaluation import class_errors, measures
 from calib_jax.evaluation.results import Values
 from calib_jax.intervals import resamples
 from calib_jax.predictions import calibrated
+from experiments.estimators import posteriors
 from tests.evaluation.data import predictions
 
 DRAWS, N, BLOCKS, RESAMPLES = 50, 1200, 300, 60
-POWERS = {"calibrated": 1.0, "overconfident": 1.3}
+EXPONENTS = {"calibrated": (1.0, 1.0), "overconfident": (1.3, 1.3)}
 MEASURED = ("ece", "ece_equal_mass_l2", "ks", "accuracy", "nll", "aurc")
 
 
-def _model(rng, count, power):
-  """Confidences of two classes, and the posterior that they distort."""
-  log_odds = np.abs(1 + 1.5 * rng.normal(size=count))
-  return (1 / (1 + np.exp(-power * log_odds))).astype(np.float32), 1 / (1 + np.exp(-log_odds))
-
-
-def _truth(power):
-  """What the metrics tend to as examples grow in number; the gaps of all confidences have one sign."""
-  confidence, posterior = _model(np.random.default_rng(0), 1_000_000, power)
-  order = np.argsort(-confidence)
-  confidence, posterior = confidence[order].astype(np.float64), posterior[order]
-  gap = confidence - posterior
-  risk = np.cumsum(1 - posterior) / np.arange(1, 1 + len(gap))
-  norm_2 = np.sqrt(np.mean([part.mean() ** 2 for part in np.array_split(gap, 15)]))
-  nll = -np.mean(posterior * np.log(confidence) + (1 - posterior) * np.log1p(-confidence))
-  return dict(zip(MEASURED, (*([0.0] * 3 if power == 1 else [gap.mean(), norm_2, gap.mean()]), posterior.mean(), nll,
-                             risk.mean()), strict=True))
-
-
 def _rows(seed):
-  rows, uniform = {}, np.random.default_rng([seed, 1]).uniform(size=N)
+  """Two models of the same examples."""
+  rows = {}
   none = class_errors.ClassSums(np.full((2, 2, 15), 1e-3, np.float32), np.full(2, 1e-3, np.float32))
-  for name, power in POWERS.items():
-    confidence, posterior = _model(np.random.default_rng(seed), N, power)
-    correct = uniform < posterior
-    nll = -np.log(np.where(correct, confidence, 1 - confidence))
-    columns = [x[:, None] for x in (confidence, correct, nll, nll, nll)]
-    rows[name] = Values(*columns, np.zeros((N, 1), int), {"equal_width": [none], "equal_mass": [none]})
+  for name, exponents in EXPONENTS.items():
+    drawn = posteriors.sample(jax.random.key(seed), (N, 1), posteriors.gaussian_mixture, exponents)
+    confidence, correct, nll = (np.asarray(drawn[x]) for x in ("confidence", "correct", "nll"))
+    rows[name] = Values(confidence, correct == 1, nll, nll, nll, np.zeros((N, 1), int),
+                        {"equal_width": [none], "equal_mass": [none]})
   return rows
 
 
@@ -59,7 +41,7 @@ def _intervals(rows, block, key):
 @pytest.mark.slow
 def test_intervals_from_blocks_cover_as_often_and_are_as_wide_as_those_from_examples(monkeypatch):
   monkeypatch.setattr(resamples, "CELLS", 150)  # Six to nine examples each.
-  truth = {row: _truth(power) for row, power in POWERS.items()}
+  truth = {row: posteriors.truth(posteriors.gaussian_mixture, exponents) for row, exponents in EXPONENTS.items()}
   covered, width = {}, {}
   for seed in range(DRAWS):
     rows, key = _rows(seed), jax.random.key(seed)
@@ -79,13 +61,14 @@ def test_intervals_from_blocks_cover_as_often_and_are_as_wide_as_those_from_exam
     assert sum(covered["blocks", *cell]) >= 42, (cell, sum(covered["examples", *cell]), sum(covered["blocks", *cell]))
 
 
-def test_blocks_hold_groups_whole_and_differ_by_one_of_them():
+def test_blocks_hold_groups_whole_and_differ_by_one_of_them(monkeypatch):
   groups = np.random.default_rng(0).permutation(np.repeat(np.arange(1000), 3))
-  assert resamples.blocks_of(3000, groups) is None
-  block = resamples.blocks_of(3000, groups, most=2999)
+  monkeypatch.setattr(resamples, "MOST_EXAMPLES", 2999)
+  assert resamples.blocks_of(2999, groups[:2999]) is None
+  block = resamples.blocks_of(3000, groups)
   assert all(len(set(block[groups == group])) == 1 for group in range(0, 1000, 100))
   assert set(np.bincount(block)) == {3, 6} and len(np.bincount(block)) == resamples.BLOCKS
-  few = resamples.blocks_of(3000, groups // 100, most=2999)
+  few = resamples.blocks_of(3000, groups // 100)
   assert len(set(zip(few, groups // 100, strict=True))) == 10
 
 

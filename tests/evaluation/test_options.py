@@ -5,14 +5,11 @@ import pytest
 
 from calib_jax import evaluation
 from calib_jax.evaluation.sections.options import of_values
-from tests.evaluation.data import K, N, predictions
+from tests.evaluation.data import K, N, predictions, values_of
 
 
 def _values(correct, num_options, groups=None):
-  correct = np.asarray(correct, bool)[:, None]
-  confidence = np.full(correct.shape, 0.5, np.float32)
-  return evaluation.Values(confidence, correct, *[confidence] * 3, np.zeros(correct.shape, np.int32), {}, groups,
-                           num_options=np.asarray(num_options, np.int32)[:, None])
+  return values_of(np.full(len(correct), 0.5), correct, groups, num_options=np.asarray(num_options, np.int32)[:, None])
 
 
 def test_the_share_of_what_guessing_lacks_is_that_of_its_definition():

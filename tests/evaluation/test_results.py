@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax._numerics.groups import stratified_folds
@@ -17,16 +18,17 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
 from calib_jax.evaluation import class_errors
-from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.sections.over_seeds import effect_size
+from calib_jax.evaluation.subgroups import class_gaps
 from calib_jax.predictions import automatic, fitting
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.reports import formats
 from calib_jax.verdict import decisions, reasons
 from calib_jax.verdict.verdict import verdict
 from tests.evaluation.data import K, N, predictions
+from tests.metrics import references
 
 pytestmark = pytest.mark.xdist_group("results")  # One worker makes what most of these tests share.
 RNG = np.random.default_rng(0)
@@ -79,13 +81,12 @@ def test_no_interval_leaves_the_range_of_its_quantity():
 
 
 def _probs(part):
-  exp = np.exp(part.logits.astype(np.float64))
-  return exp / exp.sum(1, keepdims=True)
+  return special.softmax(part.logits.astype(np.float64), axis=1)
 
 
 def test_detection_is_the_share_of_pairs_in_order(results):
-  inside, outside = (_probs(predictions(scale)).max(1) for scale in (3, 0.2))
-  pairs = (inside[:, None] > outside).mean() + (inside[:, None] == outside).mean() / 2
+  scores = np.concatenate([_probs(predictions(scale)).max(1) for scale in (3, 0.2)])
+  pairs = references.auroc(scores, np.arange(2 * N) < N)
   measured = results.sections["detection"]["far"]["mine"]["none"]["msp"]
   for key in ("auroc", "auroc_outside"):
     np.testing.assert_allclose(measured[key].estimate, pairs, atol=2e-5)
@@ -204,9 +205,8 @@ def test_errors_by_the_conventions_of_tools(results):
   assert actual.keys() == metrics.CONVENTIONS.keys()
   for label, name in (("none", "uncalibrated"), ("TS", "TS")):
     values = results.sets["test"].rows["mine", label].values
-    confidence, correct = values.confidence[:, 0].astype(np.float64), values.correct[:, 0]
-    for convention, bins in (("guo", np.ceil(confidence * 15)), ("netcal", np.ceil(confidence * 10))):
-      expected = sum(abs((confidence - correct)[bins == j].sum()) for j in np.unique(bins)) / N
+    for convention, num_bins in (("guo", 15), ("netcal", 10)):
+      expected = references.calibration_error(values.confidence[:, 0], values.correct[:, 0], num_bins)
       np.testing.assert_allclose(actual[convention][name], expected, rtol=1e-4)
 
 

@@ -13,19 +13,14 @@ from calib_jax.evaluation import subgroups
 from calib_jax.predictions.predictions import Subgroups
 from calib_jax.verdict import decisions
 from experiments.estimators.verdicts import share, worse_subgroup
-
-
-def _values(confidence, correct, groups=None):
-  """The values of examples of one seed."""
-  confidence, correct = np.asarray(confidence, np.float32)[:, None], np.asarray(correct, bool)[:, None]
-  return evaluation.Values(confidence, correct, *[confidence] * 3, np.zeros(correct.shape, np.int32), {}, groups)
+from tests.evaluation.data import values_of
 
 
 def _draw(rng, sizes=(60, 25, 8), offset=0.1, group_size=0):
   number = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
   confidence = rng.beta(4, 1.2, len(number)).round(2)
   groups = np.arange(len(number)) // group_size if group_size else None
-  return _values(confidence, rng.uniform(size=len(number)) < confidence - offset, groups), Subgroups(
+  return values_of(confidence, rng.uniform(size=len(number)) < confidence - offset, groups), Subgroups(
     tuple("abc"), number)
 
 
@@ -89,16 +84,16 @@ def test_the_ece_of_a_subgroup_and_its_noise_floor_are_those_of_its_examples_alo
 
 
 def test_the_smallest_and_the_surest_subgroups_have_finite_numbers_and_the_few_are_not_compared():
-  only = subgroups.measured(_values([0.5], [True]), Subgroups(("a",), np.array([0])))["a"]
+  only = subgroups.measured(values_of([0.5], [True]), Subgroups(("a",), np.array([0])))["a"]
   assert (only.offset.low, only.offset.high, only.worse_p_value, only.offset_of_others) == (-1, 1, None, None)
   number = np.repeat([0, 1, 2], [50, 9, 10])
   for confidence, correct in ((np.ones(69), np.ones(69)), (np.ones(69), np.zeros(69)), (np.full(69, 0.5), number == 0)):
-    by_name = subgroups.measured(_values(confidence, correct), Subgroups(tuple("abc"), number))
+    by_name = subgroups.measured(values_of(confidence, correct), Subgroups(tuple("abc"), number))
     assert np.isfinite([[x.ece, x.floor, x.p_value, *dataclasses.astuple(x.offset)] for x in by_name.values()]).all()
     assert {name for name, x in by_name.items() if x.worse_p_value is None} == {"b"} == {
       name for name, x in by_name.items() if x.is_few}
   # Of ten groups with five in each subgroup none is compared, however many examples they have.
-  grouped = subgroups.measured(_values(np.full(200, 0.9), np.arange(200) < 100, np.arange(200) // 20),
+  grouped = subgroups.measured(values_of(np.full(200, 0.9), np.arange(200) < 100, np.arange(200) // 20),
                                Subgroups(tuple("ab"), np.arange(200) // 100))
   assert [x.worse_p_value for x in grouped.values()] == [None, None]
 
@@ -137,7 +132,7 @@ def test_intervals_of_nearly_certain_subgroups_hold_the_offset(n, offset):
   rng, covered, repeats = np.random.default_rng(6), 0, 300
   for _ in range(repeats):
     confidence = 1 - 10 ** rng.uniform(-4, -1, n)
-    interval = subgroups.measured(_values(confidence, rng.uniform(size=n) < confidence - offset),
+    interval = subgroups.measured(values_of(confidence, rng.uniform(size=n) < confidence - offset),
                                   Subgroups(("a",), np.zeros(n, int)), num_resamples=1)["a"].offset
     covered += interval.low <= offset <= interval.high
   assert covered >= repeats * (0.95 - 2 * (0.05 * 0.95 / repeats) ** 0.5), covered

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import special
 
 from calib_jax import calibrators, evaluation, metrics, reports
 from calib_jax._numerics.groups import effective_number, standard_error
@@ -13,12 +14,12 @@ from calib_jax._system.errors import UserError
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import measures, subgroups
-from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.sections.options import of_values
 from calib_jax.intervals import resamples
 from calib_jax.metrics.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
 from calib_jax.predictions.predictions import Subgroups
 from tests.evaluation.data import predictions
+from tests.metrics import references
 from tests.predictions.data import LABELS, LOGITS, load, written
 
 RNG = np.random.default_rng(0)
@@ -41,13 +42,6 @@ def _measured(kind):
   return evaluation.measure({"a": _values(PARTS[kind])}, num_resamples=200)[0]["a"]
 
 
-def _ece(confidence, correct, weights):
-  """The ECE and the largest error of a bin, in 15 bins of equal width."""
-  place = np.clip(np.ceil(confidence * 15).astype(int) - 1, 0, 14)
-  gaps, sizes = (np.bincount(place, x, 15) for x in (weights * (confidence.astype(float) - correct), weights))
-  return abs(gaps).sum() / weights.sum(), (abs(gaps[sizes > 0]) / sizes[sizes > 0]).max()
-
-
 @pytest.mark.parametrize("kind", ["whole", "scaled"])
 def test_whole_weights_are_repeated_rows_in_every_estimate(kind):
   weighted, repeated = _measured(kind), _measured("repeated")
@@ -63,15 +57,14 @@ def test_whole_weights_are_repeated_rows_in_every_estimate(kind):
 def test_errors_and_means_are_those_of_their_definitions():
   values, estimates = _values(PART), _measured("some")
   confidence, correct = values.confidence[:, 0], values.correct[:, 0]
-  order, probs = np.argsort(confidence, kind="stable"), np.exp(PART.logits.astype(float))
-  probs /= probs.sum(1, keepdims=True)
-  last = np.append(np.diff(confidence[order]) > 0, True)
-  ece, mce = _ece(confidence, correct, SOME)
+  probs = special.softmax(PART.logits.astype(float), axis=1)
   expected = {
     **{name: np.average(getattr(values, name.replace("accuracy", "correct"))[:, 0], weights=SOME)
-       for name in ("accuracy", "nll", "brier", "entropy")}, "ece": ece, "mce": mce,
-    "ks": abs(np.cumsum((SOME * (confidence.astype(float) - correct))[order])[last]).max() / SOME.sum(),
-    "classwise": np.mean([_ece(probs[:, k], PART.labels == k, SOME)[0] for k in range(3)])}
+       for name in ("accuracy", "nll", "brier", "entropy")},
+    "ece": references.calibration_error(confidence, correct, weights=SOME),
+    "mce": references.calibration_error(confidence, correct, norm="max", weights=SOME),
+    "ks": references.ks_calibration_error(confidence, correct, weights=SOME),
+    "classwise": references.classwise_calibration_error(probs, PART.labels, weights=SOME)}
   for name, value in expected.items():
     assert estimates[name].value == pytest.approx(value, rel=2e-4), name
 
@@ -120,7 +113,7 @@ def test_offsets_of_all_of_classes_and_of_subgroups_are_weighted_means(groups):
   error = np.sqrt(np.sum(sums**2) * (1 if groups is None else len(sums) / (len(sums) - 1)))
   assert standard_error(excess, groups, SOME) == pytest.approx(error)
   assert values.num_units == pytest.approx(1 / np.sum(np.bincount(unit, w) ** 2)) == effective_number(groups, SOME)
-  gaps = class_gaps(values, 3)
+  gaps = subgroups.class_gaps(values, 3)
   for k in range(3):
     rows = values.predicted[:, 0] == k
     assert gaps.gap[k] == pytest.approx(np.average(excess[rows], weights=SOME[rows]))
@@ -130,8 +123,8 @@ def test_offsets_of_all_of_classes_and_of_subgroups_are_weighted_means(groups):
     assert subgroup.offset.estimate == pytest.approx(np.average(excess[rows], weights=SOME[rows]), rel=1e-6)
     assert subgroup.offset_of_others == pytest.approx(np.average(excess[~rows], weights=SOME[~rows]), rel=1e-6)
     assert subgroup.accuracy == pytest.approx(np.average(values.correct[rows, 0], weights=SOME[rows]))
-    assert subgroup.ece == pytest.approx(_ece(values.confidence[rows, 0], values.correct[rows, 0], SOME[rows])[0],
-                                         rel=1e-4)
+    assert subgroup.ece == pytest.approx(references.calibration_error(
+      values.confidence[rows, 0], values.correct[rows, 0], weights=SOME[rows]), rel=1e-4)
 
 
 def test_equal_weights_change_no_number():
@@ -143,7 +136,7 @@ def test_equal_weights_change_no_number():
   plain = _values(PART)
   weighted = dataclasses.replace(plain, weights=np.full(N, 3.0))
   assert dataclasses.astuple(weighted.excess()) == pytest.approx(dataclasses.astuple(plain.excess()), rel=1e-5)
-  for new, old in zip(class_gaps(weighted, 3), class_gaps(plain, 3), strict=True):
+  for new, old in zip(subgroups.class_gaps(weighted, 3), subgroups.class_gaps(plain, 3), strict=True):
     np.testing.assert_allclose(new / new.sum(), old / old.sum(), rtol=1e-6)
   new, old = (subgroups.measured(x, OF, num_resamples=20) for x in (weighted, plain))
   assert list(new) == list(old)

@@ -38,17 +38,6 @@ def test_the_consistency_interval_of_one_bin_is_that_of_the_binomial():
     assert below - 0.005 <= level <= at_most + 0.005
 
 
-def test_the_p_value_counts_redraws_and_itself():
-  confidence, correct = _calibrated(200)
-  observed, *values = calibration_tests._observed_and_redrawn(one_bin, confidence, correct, KEY, 99, None, 1, 0.0)
-  expected = (1 + np.sum(np.asarray(values) >= float(observed))) / 100
-  options = {"key": KEY, "num_resamples": 99}
-  np.testing.assert_allclose(metrics.calibration_test(one_bin, confidence, correct, **options), expected, rtol=1e-6)
-  never, every = np.zeros(200, bool), np.ones(200, bool)
-  np.testing.assert_allclose(metrics.calibration_test(one_bin, confidence, never, **options), 1 / 100)
-  assert metrics.calibration_test(one_bin, np.ones(200, np.float32), every, **options) == 1
-
-
 def test_p_values_are_uniform_under_the_null():
   confidence, correct = (np.stack(x) for x in zip(*(_calibrated(150, seed) for seed in range(400)), strict=True))
 

@@ -28,7 +28,7 @@ def predictions(n, k, seed=0):
 
 
 def batch(samples, size, seed=0):
-  """Samples of several lengths as arrays ``[B, size]`` and ``where``; rows that do not count hold NaN, or True.
+  """Samples of several lengths as arrays ``[B, size, ...]`` and ``where``; other rows hold NaN, True or the label 99.
 
   The examples of a sample keep their order and stand at random places, so that masks are cut anywhere.
   """
@@ -36,10 +36,12 @@ def batch(samples, size, seed=0):
   where = np.zeros((len(samples), size), bool)
   for row, (first, _) in zip(where, samples, strict=True):
     row[rng.permutation(size)[:len(first)]] = True
-  arrays = np.full(where.shape, np.nan, np.float32), np.ones(where.shape, np.asarray(samples[0][1]).dtype)
-  for i, sample in enumerate(samples):
-    for array, values in zip(arrays, sample, strict=True):
-      array[i, where[i]] = values
+  arrays = []
+  for values in zip(*samples, strict=True):
+    kind = values[0].dtype
+    array = np.full((*where.shape, *values[0].shape[1:]), {"f": np.nan, "b": True}.get(kind.kind, 99), kind)
+    array[where] = np.concatenate(values)
+    arrays.append(array)
   return *arrays, where
 
 

@@ -4,7 +4,14 @@ import itertools
 import math
 
 import numpy as np
-from scipy import optimize
+from scipy import optimize, special
+
+
+def scores(probs, labels):
+  """Of each example whether it is right, its NLL, Brier score and entropy, by the names of their means."""
+  p = probs.astype(np.float64)
+  return {"accuracy": p.argmax(1) == labels, "nll": -np.log(np.maximum(p[np.arange(len(p)), labels], 2.0**-126)),
+          "brier_score": ((p - np.eye(p.shape[1])[labels])**2).sum(1), "mean_entropy": -special.xlogy(p, p).sum(1)}
 
 
 def groups(confidence, num_bins):
@@ -134,10 +141,8 @@ def kde_calibration_error(probs, labels, bandwidth=0.1, norm=1.0, form="top_labe
 
 def risk_coverage(confidence, risk):
   """Mean risk of the k surest, tied scores standing for their mean."""
-  confidence, risk = confidence.astype(np.float64), risk.astype(np.float64)
-  shared = np.array([risk[confidence == c].mean() for c in confidence])
-  ordered = shared[np.argsort(-confidence, kind="stable")]
-  return np.array([ordered[:k].mean() for k in range(1, len(ordered) + 1)])
+  ordered = shared(confidence, risk.astype(np.float64))[np.argsort(-confidence.astype(np.float64), kind="stable")]
+  return np.cumsum(ordered) / np.arange(1, len(ordered) + 1)
 
 
 def auroc(scores, positives, weights=None):

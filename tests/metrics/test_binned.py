@@ -122,14 +122,9 @@ def test_mistakes_are_named(options, error, message):
 @pytest.mark.parametrize(("binning_name", "norm"), [("equal_width", 1), ("equal_mass", 2), ("equal_width", "max")])
 def test_classwise_calibration_error_equals_the_reference_under_masks(binning_name, norm):
   samples = [predictions(n, 7) for n in (1, 2, 300)]
-  shape = (4, 300, 7)  # In the last row no example counts.
-  probs, labels, where = np.full(shape, np.nan, np.float32), np.full(shape[:2], -3), np.zeros(shape[:2], bool)
-  for i, (p, y) in enumerate(samples):
-    where[i, np.random.default_rng(i).permutation(300)[:len(y)]] = True
-    probs[i, where[i]], labels[i, where[i]] = p, y
   actual = jax.vmap(lambda p, y, w: metrics.classwise_calibration_error(
     p.reshape(3, 100, 7), y.reshape(3, 100), binning=binning_name, norm=norm, where=w.reshape(3, 100)))(
-      probs, labels, where)
+      *batch([*samples, predictions(0, 7)], 300))
   expected = [references.classwise_calibration_error(*s, binning=binning_name, norm=norm) for s in samples]
   np.testing.assert_allclose(actual, [*expected, 0], rtol=2e-5, atol=1e-7)
 

@@ -24,9 +24,9 @@ def test_each_group_has_the_scores_of_its_rows():
                                      TRAIN_COUNTS, num_bins=10, where=where)
   for i, group in enumerate(GROUPS):
     p, y = (x[where & np.isin(labels, group)] for x in (probs, labels))
-    correct = p.argmax(1) == y
-    expected = [len(y), correct.mean(), -np.log(p[np.arange(len(y)), y].astype(np.float64)).mean(),
-                references.calibration_error(p.max(1), correct, num_bins=10)]
+    scores = references.scores(p, y)
+    expected = [len(y), scores["accuracy"].mean(), scores["nll"].mean(),
+                references.calibration_error(p.max(1), scores["accuracy"], num_bins=10)]
     np.testing.assert_allclose([values[i] for values in actual], expected, rtol=1e-5)
 
 

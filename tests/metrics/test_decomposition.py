@@ -12,6 +12,7 @@ from calib_jax import _checks as checks
 from calib_jax import metrics
 from calib_jax._numerics.groups import stratified_folds
 from calib_jax.metrics import decomposition
+from tests.metrics.data import batch
 
 N, K, RESAMPLES = 150, 3, 40  # One shape and one number of resamples, so that little is compiled.
 parts_of = functools.partial(metrics.calibration_refinement, key=jax.random.key(0), num_resamples=RESAMPLES)
@@ -124,10 +125,7 @@ def test_auto_looks_at_the_numbers_of_examples_and_classes_alone():
 def test_masked_examples_are_as_if_they_were_not_there():
   """They may hold NaN, and labels out of range."""
   probs, labels = _data()
-  where = np.zeros(2 * N, bool)
-  where[np.random.default_rng(1).permutation(2 * N)[:N]] = True
-  wide, wide_labels = np.full((2 * N, K), np.nan, np.float32), np.full(2 * N, 99, np.int32)
-  wide[where], wide_labels[where] = probs, labels
+  wide, wide_labels, where = (x[0] for x in batch([(probs, labels)], 2 * N))
   expected = _leaves(parts_of(probs, labels))
   np.testing.assert_array_equal(_leaves(parts_of(wide, wide_labels, where=where)), expected)
   folded = parts_of(wide.reshape(2, N, K), wide_labels.reshape(2, N), weights=where.reshape(2, N).astype(np.float32))

@@ -9,7 +9,7 @@ import pytest
 from calib_jax import metrics
 from calib_jax.metrics.cells import HALF, cell_of, lowest
 from tests.metrics import references
-from tests.metrics.data import predictions
+from tests.metrics.data import batch, predictions
 
 State = metrics.CalibrationHistogram
 SIZE = 3000  # Most samples are padded to this, so that one program serves them all.
@@ -24,10 +24,8 @@ merge, compute = jax.jit(State.merge), State.compute
 
 
 def _padded(probs, labels):
-  """``SIZE`` rows, of which those beyond the data hold NaN and do not count."""
-  missing = SIZE - len(labels)
-  return (np.pad(probs, ((0, missing), (0, 0)), constant_values=np.nan), np.pad(labels, (0, missing)),
-          np.arange(SIZE) < len(labels))
+  """The data at random places of ``SIZE`` rows, of which the others hold NaN and do not count."""
+  return [x[0] for x in batch([(probs, labels)], SIZE)]
 
 
 def _binary(n, seed=0, concentration=1.0):
@@ -154,14 +152,6 @@ def test_every_confidence_lies_in_its_cell():
   assert (np.diff(cells) >= 0).all() and cells[0] == 0 and cells[-1] == 2 * HALF - 1
   distance = np.abs(values - np.asarray(lowest())[cells])
   assert (distance <= np.maximum(np.minimum(values, 1 - values) * 2.0**-14, 2.0**-24)).all()
-
-
-def test_sweep_of_a_stream():
-  sweep = jax.jit(State.sweep_calibration_error)
-  for n in (30, SIZE):
-    probs, labels = _binary(n)
-    expected = references.sweep_calibration_error(probs.max(1), probs.argmax(1) == labels)
-    np.testing.assert_allclose(sweep(of(*_padded(probs, labels))), expected, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -67,8 +67,7 @@ def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
   actual = resampled_errors.risk_coverage(*resampled_errors.Ordered(confidence, NUM_BINS).steps(counts, correct), risks)
   for row, values in zip(counts, actual, strict=True):
     c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
-    size, share = np.arange(1, len(c) + 1), references.shared(c, wrong).astype(np.float64)
-    curve, best = np.cumsum(share[np.argsort(-c, kind="stable")]) / size, np.cumsum(np.sort(wrong)) / size
+    size, (curve, best) = np.arange(1, len(c) + 1), (references.risk_coverage(score, wrong) for score in (c, ~wrong))
     np.testing.assert_allclose(values[:2], [curve.mean(), (curve - best).mean()], rtol=1e-9, atol=1e-12)
     for risk, coverage in zip(risks, values[2:], strict=True):
       np.testing.assert_allclose(coverage, max(size[curve <= risk + 1e-12], default=0) / len(c), rtol=1e-12)
@@ -157,10 +156,7 @@ def test_the_separation_of_resamples_is_that_of_their_examples(step):
   actual = resampled_detection.Separation(inside, outside).measures(*np.split(counts.astype(np.int32), [30], axis=1))
   assert np.isnan(actual[-1]).all()
   for row, values in zip(counts[:-1], actual[:-1], strict=True):
-    a, b = np.repeat(inside, row[:30]), np.repeat(outside, row[30:])
-    rates = []
-    for positive, negative in ((a, b), (-b, -a)):
-      thresholds = [t for t in np.append(positive, negative) if np.mean(positive >= t) >= 0.95 - 1e-9]
-      rates.append(np.mean(negative >= max(thresholds)))
-    pairs = (a[:, None] > b).mean() + (a[:, None] == b).mean() / 2
-    np.testing.assert_allclose(values, [pairs, *rates], rtol=1e-6)
+    scores, is_inside = np.repeat(np.concatenate([inside, outside]), row), np.repeat(np.arange(80) < 30, row)
+    expected = [references.auroc(scores, is_inside), references.fpr_at_tpr(scores, is_inside),
+                references.fpr_at_tpr(-scores, ~is_inside)]
+    np.testing.assert_allclose(values, expected, rtol=1e-6)

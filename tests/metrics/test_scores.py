@@ -6,19 +6,14 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
+from tests.metrics import references
 
 RNG = np.random.default_rng(0)
-SCORES = {"accuracy": lambda p, y: np.mean(p.argmax(1) == y), "nll": lambda p, y: np.mean(_nll(p, y)),
-          "brier_score": lambda p, y: np.mean(((p - np.eye(p.shape[1])[y])**2).sum(1)),
-          "mean_entropy": lambda p, y: -np.mean(np.sum(p * np.log(np.where(p > 0, p, 1)), axis=1))}
+SCORES = ("accuracy", "nll", "brier_score", "mean_entropy")
 
 
 def _data(n, k):
   return RNG.dirichlet(np.ones(k) / 2, n).astype(np.float32), RNG.integers(0, k, n)
-
-
-def _nll(probs, labels):
-  return -np.log(np.maximum(probs[np.arange(len(probs)), labels].astype(np.float64), 2.0**-126))
 
 
 def test_scores_under_masks_equal_numpy_of_the_slice_and_leading_axes_are_flattened():
@@ -35,10 +30,10 @@ def test_scores_under_masks_equal_numpy_of_the_slice_and_leading_axes_are_flatte
   masked = np.where(masks[..., None], probs, np.nan), np.where(masks, labels, 255)
   actual = scores(*(x.reshape(4, 4, 15, *x.shape[2:]) for x in (*masked, masks)))
   for i, keep in enumerate(masks[:3]):
-    p, y = probs[keep].astype(np.float64), labels[keep]
-    for name, reference in SCORES.items():
-      np.testing.assert_allclose(actual[name][i], reference(p, y), rtol=1e-5, err_msg=name)
-    expected = [_nll(p, y)[y == c].mean() if (y == c).any() else np.nan for c in range(5)]
+    expected, y = references.scores(probs[keep], labels[keep]), labels[keep]
+    for name in SCORES:
+      np.testing.assert_allclose(actual[name][i], expected[name].mean(), rtol=1e-5, err_msg=name)
+    expected = [expected["nll"][y == c].mean() if (y == c).any() else np.nan for c in range(5)]
     np.testing.assert_allclose(actual["classwise_losses"][i], expected, rtol=1e-5)
   assert all(actual[name][3] == 0 for name in SCORES) and np.isnan(actual["classwise_losses"][3]).all()
 
@@ -65,8 +60,7 @@ def test_the_top_label_of_ties_of_computed_probabilities_and_its_gradient():
 def test_means_of_millions_keep_their_digits():
   probs = np.stack([np.full(2_000_000, 0.9), np.full(2_000_000, 0.1)], 1).astype(np.float32)
   labels = (RNG.uniform(size=2_000_000) < 0.3).astype(np.int32)
-  chosen = probs.astype(np.float64)[np.arange(2_000_000), labels]
-  np.testing.assert_allclose(metrics.nll(probs, labels), -np.log(chosen).mean(), rtol=1e-6)
+  np.testing.assert_allclose(metrics.nll(probs, labels), references.scores(probs, labels)["nll"].mean(), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("arguments", "error", "message"), [

@@ -51,28 +51,23 @@ def _kernel_error(probs, labels, where, bandwidth, form="top_label", norm=1.0):
   ("top_label", 1.0), ("top_label", 2.0), ("canonical", 2.0), ("marginal", 1.0)])
 def test_kde_equals_the_reference_under_masks(form, norm, monkeypatch):
   monkeypatch.setattr(kernels, "CHUNK", 7 * 80)  # Seven rows at a time.
-  for n in (1, 2, 60):
-    probs, labels = predictions(n, 4)
+  samples = [predictions(n, 4) for n in (1, 2, 60)]
+  for probs, _ in samples:
     probs[0] = np.eye(4)[0]  # Certain: clipped.
-    where = np.zeros(80, bool)
-    where[np.random.default_rng(n).permutation(80)[:n]] = True
-    padded, padded_labels = np.full((80, 4), np.nan, np.float32), np.full(80, 99)
-    padded[where], padded_labels[where] = probs, labels
-    actual = _kernel_error(padded, padded_labels, where, 0.07, form, norm)
-    expected = references.kde_calibration_error(probs, labels, 0.07, norm, form)[0] if n > 1 else 0
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, err_msg=str(n))
+  for sample, *padded in zip(samples, *batch(samples, 80), strict=True):
+    n = len(sample[1])
+    expected = references.kde_calibration_error(*sample, 0.07, norm, form)[0] if n > 1 else 0
+    np.testing.assert_allclose(_kernel_error(*padded, 0.07, form, norm), expected, rtol=1e-4, err_msg=str(n))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_kde_takes_the_likeliest_bandwidth_of_its_grid(form):
   probs, labels = predictions(60, 3)
-  where = np.arange(80) % 4 > 0
-  padded, padded_labels = np.full((80, 3), np.nan, np.float32), np.zeros(80, int)
-  padded[where], padded_labels[where] = probs, labels
+  padded = (x[0] for x in batch([(probs, labels)], 80))
   grid = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
   best = max(grid, key=lambda h: references.kde_calibration_error(probs, labels, h, form=form)[1])
   expected, _ = references.kde_calibration_error(probs, labels, best, form=form)
-  np.testing.assert_allclose(_kernel_error(padded, padded_labels, where, None, form), expected, rtol=2e-4)
+  np.testing.assert_allclose(_kernel_error(*padded, None, form), expected, rtol=2e-4)
 
 
 def test_the_smooth_error_is_small_for_the_truth_and_continuous():

@@ -110,11 +110,8 @@ def _aurc(confidence, risk, weights):
   return shares @ mean_risk / ends[-1]
 
 
-def _mean_losses(probs, labels, weights):
-  p, y = probs.astype(np.float64), labels
-  losses = {"accuracy": p.argmax(1) == y, "nll": -np.log(p[np.arange(len(y)), y]),
-            "brier_score": ((p - np.eye(K)[y]) ** 2).sum(1), "mean_entropy": -special.xlogy(p, p).sum(1)}
-  return {name: np.average(x, weights=weights) for name, x in losses.items()}
+def _mean_scores(probs, labels, weights):
+  return {name: np.average(x, weights=weights) for name, x in references.scores(probs, labels).items()}
 
 
 @pytest.mark.parametrize(("kind", "scale"), [("mixed", 0.01), ("ties", 1.0), ("mixed", 50.0)])
@@ -128,7 +125,7 @@ def test_real_weights_follow_the_definitions(kind, scale):
   expected |= {f"ks_calibration_error {o}": ks(confidence, correct, **o) for o in ({}, {"ties": "order"})}
   expected |= {f"sweep_calibration_error {o}": sweep(confidence, correct, **o)
                for o in ({}, {"binning": "equal_width"})}
-  expected |= {"aurc": _aurc(confidence, risk, weights)} | _mean_losses(probs, labels, weights)
+  expected |= {"aurc": _aurc(confidence, risk, weights)} | _mean_scores(probs, labels, weights)
   expected |= {"excess_aurc": expected["aurc"] - _aurc(-risk, risk, weights),
                "auroc": references.auroc(confidence, ~correct, weights),
                "fpr_at_tpr": references.fpr_at_tpr(confidence, ~correct, weights=weights)}
@@ -139,7 +136,7 @@ def test_real_weights_follow_the_definitions(kind, scale):
   groups = [[0, np.nan, np.nan, np.nan]] * K  # Of ``TRAIN_COUNTS`` the head, the medium and the tail, which has no row.
   for k in np.unique(labels):
     of_class = [x[labels == k] for x in (probs, labels, weights, *top)]
-    means = _mean_losses(*of_class[:3])
+    means = _mean_scores(*of_class[:3])
     groups[k] = [of_class[2].sum(), means["accuracy"], means["nll"],
                  references.calibration_error(*of_class[3:], weights=of_class[2])]
   expected |= {"groups": list(np.transpose(groups)), "classwise_losses": np.array(groups)[:, 2]}
@@ -229,28 +226,20 @@ def test_weights_of_images_are_flattened_and_where_is_a_weight_of_0():
     np.testing.assert_allclose(metric(*shaped[:2], where=shaped[2], weights=shaped[3]), flat, rtol=1e-6)
 
 
-def test_nothing_that_counts_is_0_and_traced_weights_below_0_are_nan():
+def test_nothing_that_counts_is_0_and_weights_below_0_are_refused_or_nan_where_they_are_traced():
   nothing = _values(*_data("mixed"), np.zeros(N, np.float32))
   for name in nothing:
     if name not in (f"reliability {SEVEN}", "risk_coverage_curve", "auroc", "fpr_at_tpr", "classwise_losses", "groups"):
       assert nothing[name] == 0, name
-  wrong = _values(*_data("mixed"), np.where(np.arange(N) == 7, -1, 1).astype(np.float32))
+  below = np.where(np.arange(N) == 7, -1, 1).astype(np.float32)
+  pair, classes, _ = _data("mixed")
+  for metric, arrays in ((metrics.auroc, pair), (metrics.nll, classes)):
+    with pytest.raises(ValueError, match="finite and at least 0: the first that is not, of row 7, is -1"):
+      metric(*arrays, weights=below)
+  wrong = _values(*_data("mixed"), below)
   for name in ("calibration_error {'norm': 'max'}", "ks_calibration_error {}", "aurc", "auroc", "accuracy",
                "classwise {'norm': 2}"):
     assert np.isnan(wrong[name]), name
-
-
-@pytest.mark.parametrize(("weights", "error", "message"), [
-  (np.array([1.0, -1.0]), ValueError, "finite and at least 0: the first that is not, of row 1, is -1"),
-  (np.ones(3), ValueError, r"weights must have shape \(2,\), one value per example: got shape \(3,\)"),
-  (np.ones(2, bool), TypeError, "weights must be real numbers: got dtype bool"),
-])
-def test_mistakes_are_named(weights, error, message):
-  probs, labels = np.full((2, 2), 0.5, np.float32), np.zeros(2, int)
-  for call in (lambda: metrics.nll(probs, labels, weights=weights),
-               lambda: metrics.auroc(probs[:, 0], labels == 0, weights=weights)):
-    with pytest.raises(error, match=message):
-      call()
 
 
 def test_a_histogram_counts_whole_weights_and_refuses_others():

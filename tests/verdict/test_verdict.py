@@ -7,8 +7,8 @@ import pytest
 from scipy.special import log_softmax
 
 from calib_jax import calibrators, evaluation
-from calib_jax.evaluation.class_gaps import class_gaps
 from calib_jax.evaluation.measures import measure, per_example
+from calib_jax.evaluation.subgroups import class_gaps
 from calib_jax.verdict import decisions
 from calib_jax.verdict.verdict import verdict
 from experiments.estimators.verdicts import (
@@ -22,10 +22,7 @@ from experiments.estimators.verdicts import (
   simulated,
   useless_calibrators,
 )
-
-
-def _values(confidence, correct, predicted):
-  return evaluation.Values(confidence.astype(np.float32), correct, *[confidence] * 3, predicted, {})
+from tests.evaluation.data import predictions, values_of
 
 
 def _is_rare(number, repeats, share=0.05):
@@ -69,13 +66,14 @@ def test_intervals_over_few_groups_decide_nothing():
 def test_predictions_that_are_right_without_exception_are_not_called_underconfident():
   # Of 60 predictions of each class with a confidence of 97%, 1.8 would be wrong; none is wrong in 16% of samples.
   confidence = np.random.default_rng(0).uniform(0.965, 0.975, (120, 1))
-  all_right = _values(confidence, np.ones((120, 1), bool), np.arange(120)[:, None] % 2)
+  predicted = np.arange(120)[:, None] % 2
+  all_right = values_of(confidence, np.ones(120), predicted=predicted)
   assert decisions.miscalibrated_classes(class_gaps(all_right, 2)).size == 0
   assert decisions.side(all_right.excess()) == 0
-  five_seeds = _values(*(np.repeat(x, 5, 1) for x in (confidence, all_right.correct, all_right.predicted)))
+  five_seeds = values_of(*(np.repeat(x, 5, 1) for x in (confidence, all_right.correct)), predicted=predicted)
   assert decisions.miscalibrated_classes(class_gaps(five_seeds, 2)).size == 0
   assert decisions.side(five_seeds.excess()) == 0
-  none_right = _values(confidence, np.zeros((120, 1), bool), np.arange(120)[:, None] % 2)
+  none_right = values_of(confidence, np.zeros(120), predicted=predicted)
   assert decisions.miscalibrated_classes(class_gaps(none_right, 2)).size == 2
   assert decisions.side(none_right.excess()) == 1
 
@@ -86,9 +84,8 @@ def test_twenty_groups_of_equal_rows_are_seldom_called_over_or_underconfident():
   for _ in range(150):
     confidence = 1 / (1 + np.exp(-np.abs(2 * (1 + rng.normal(size=20)))))
     correct = rng.uniform(size=20) < confidence
-    confidence, correct = (x[groups, None] for x in (confidence.astype(np.float32), correct))
-    values = evaluation.Values(confidence, correct, *[confidence] * 3, np.zeros((200, 1), np.int32), {}, groups)
-    accused += decisions.side(decisions.corrected(values.excess(), decisions.TESTS)) != 0
+    of_groups = values_of(confidence[groups], correct[groups], groups)
+    accused += decisions.side(decisions.corrected(of_groups.excess(), decisions.TESTS)) != 0
   assert accused <= 4
 
 
@@ -96,11 +93,8 @@ def test_intervals_of_class_wise_errors_hold_the_truth_with_few_examples_a_class
   # With 30 examples a class the intervals that subtract an estimate of the bias held the 0 of this model in no sample.
   rng, repeats, num_covered = np.random.default_rng(0), 15, 0
   for _ in range(repeats):
-    logits = 2 * rng.normal(size=(300, 10))
-    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    labels = (probs.cumsum(1) > rng.uniform(size=(300, 1))).argmax(1)
-    values = per_example([evaluation.Predictions(logits.astype(np.float32), labels.astype(np.int32))], num_redraws=80)
-    estimates = measure({0: values}, num_resamples=20)[0][0]
+    part = predictions(1, 300, rng, num_classes=10)
+    estimates = measure({0: per_example([part], num_redraws=80)}, num_resamples=20)[0][0]
     num_covered += estimates["classwise"].low == 0
     assert estimates["classwise"].low <= estimates["classwise"].estimate <= estimates["classwise"].high
   assert num_covered >= 12  # At 97.5%, fewer have a chance of 3e-4.
