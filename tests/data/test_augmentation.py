@@ -45,10 +45,6 @@ def test_crop_flip_yields_every_crop_and_mirror_image():
   assert min(values.values()) > 5
 
 
-def test_crop_without_flip_never_mirrors():
-  np.testing.assert_array_equal(crop_flip(IMAGES, KEYS, padding=0, flip=False), IMAGES)
-
-
 def test_each_image_depends_on_its_own_key_alone():
   np.testing.assert_array_equal(crop_flip(IMAGES, KEYS)[2:4], crop_flip(IMAGES[2:4], KEYS[2:4]))
 

@@ -5,7 +5,7 @@ import warnings
 import zlib
 
 import numpy as np
-from PIL import EpsImagePlugin, Image, ImageFile
+from PIL import Image, ImageFile
 import pytest
 
 from calib_jax import data
@@ -35,14 +35,6 @@ def _npz(tmp_path, **arrays):
   return data.load("npz", seed=0, validation_fraction=0.25, path=str(tmp_path / "d.npz"))
 
 
-def test_npz_is_split_by_seed(tmp_path):
-  splits = _npz(tmp_path, images=IMAGES, labels=LABELS)
-  assert [len(p.labels) for p in splits[:3]] == [36, 12, 12]
-  assert splits.num_classes == 3 and splits.mean.shape == (3,)
-  rows = np.concatenate([p.images for p in splits[:3]])
-  assert sorted(map(bytes, rows)) == sorted(map(bytes, IMAGES))
-
-
 def test_npz_keeps_a_given_test_split_and_adds_a_channel(tmp_path):
   splits = _npz(tmp_path, images_train=IMAGES[:40, ..., 0], labels_train=LABELS[:40], images_test=IMAGES[40:, ..., 0],
                 labels_test=LABELS[40:])
@@ -66,24 +58,14 @@ def test_npz_keeps_a_given_test_split_and_adds_a_channel(tmp_path):
   ({"images": STREAM.astype(int), "labels": LABELS, "offsets": OFFSETS}, "a stream of JPEG bytes must be uint8"),
   ({"images": STREAM, "labels": LABELS, "offsets": OFFSETS[::-1]}, "offsets must rise"),
   ({"images": STREAM, "labels": LABELS, "offsets": OFFSETS + 1}, "offsets must rise .* at most the"),
-  ({"images": STREAM, "labels": LABELS[1:], "offsets": OFFSETS}, r"labels must be integers of shape \[60\]"),
   ({"images": np.where(np.arange(len(STREAM)) // 20 == OFFSETS[7] // 20 + 1, 0, STREAM).astype(np.uint8),
     "labels": LABELS, "offsets": OFFSETS}, "record 7 is not a whole picture"),
   ({"images": STREAM, "labels": LABELS, "offsets": np.append(OFFSETS[:-1], OFFSETS[-1] - 30)},
    "record 59 is not a whole picture"),
-  ({"images": np.array([{}], dtype=object), "labels": LABELS}, "holds Python objects, which are not read"),
 ])
 def test_what_is_wrong_with_an_npz_is_said(tmp_path, arrays, message):
   with pytest.raises(UserError, match=message):
     _npz(tmp_path, **arrays)
-
-
-def test_an_absent_or_damaged_file_is_said(tmp_path):
-  with pytest.raises(UserError, match=r"there is no file .*absent\.npz"):
-    data.load("npz", seed=0, validation_fraction=0.2, path=str(tmp_path / "absent.npz"))
-  (tmp_path / "bad.npz").write_bytes(b"not a zip")
-  with pytest.raises(UserError, match="cannot be read"):
-    data.load("npz", seed=0, validation_fraction=0.2, path=str(tmp_path / "bad.npz"))
 
 
 def test_an_unknown_name_lists_the_known():
@@ -98,6 +80,7 @@ def test_streams_of_jpegs_are_their_pictures_and_grey_ones_become_rgb(tmp_path):
   np.testing.assert_array_equal(splits.test.images, decoded)
   rows = np.concatenate([splits.train.images, splits.validation.images])
   assert sorted(map(bytes, rows)) == sorted(map(bytes, DECODED))
+  np.testing.assert_allclose(splits.mean, splits.train.images.mean((0, 1, 2)) / 255, rtol=1e-5)
 
 
 def test_pictures_of_two_sizes_are_refused(tmp_path):
@@ -124,14 +107,10 @@ def _claims(width, height):
   return b"\x89PNG\r\n\x1a\n\0\0\0\r" + header + zlib.crc32(header).to_bytes(4, "big") + b"\0\0\0\0IDAT\0\0\0\0"
 
 
-def test_pictures_are_jpeg_or_png_and_no_other_decoder_sees_them(tmp_path, monkeypatch):
-  monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was called"))
+def test_pictures_may_be_png_of_8_bits_a_channel(tmp_path):
   png = [_saved(image, "PNG") for image in IMAGES[:10]]
   splits = _npz(tmp_path, **_stream(*png))
   assert {*map(bytes, np.concatenate([part.images for part in splits[:3]]))} == {*map(bytes, IMAGES[:10])}
-  for kind in ("EPS", "GIF", "TIFF", "BMP"):
-    with pytest.raises(UserError, match="record 0 is not a whole picture in JPEG or PNG"):
-      _npz(tmp_path, **_stream(*[_saved(IMAGES[0], kind)] * 10))
   with pytest.raises(UserError, match="record 0 has 5 x 6 pixels of mode I.*8 bits a channel"):
     _npz(tmp_path, **_stream(*[_saved(IMAGES[0, ..., 0].astype(np.uint16), "PNG")] * 10))
 
