@@ -11,6 +11,7 @@ import pytest
 from calib_jax import data
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError
+from tests.data.archive_files import jpeg
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 6, 5, 3), dtype=np.uint8)
@@ -18,13 +19,10 @@ LABELS = np.arange(60) % 3
 
 
 def _jpegs(images):
-  """Pictures as one stream of JPEG bytes, and where each begins."""
-  files = [io.BytesIO() for _ in images]
-  for image, file in zip(images, files, strict=True):
-    Image.fromarray(image).save(file, "JPEG", quality=95)
-  records = [file.getvalue() for file in files]
+  """Pictures as one stream of JPEG bytes, where each begins, and what they are decoded to."""
+  records = [jpeg(image) for image in images]
   return (np.frombuffer(b"".join(records), np.uint8), np.cumsum([0, *map(len, records)]),
-          np.stack([np.asarray(Image.open(file).convert("RGB")) for file in files]))
+          np.stack([np.asarray(Image.open(io.BytesIO(record)).convert("RGB")) for record in records]))
 
 
 STREAM, OFFSETS, DECODED = _jpegs(IMAGES)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import special
 
 from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
@@ -20,8 +21,7 @@ def _members(seed, labels):
 
 
 def _softmax(logits):
-  p = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
-  return p / p.sum(1, keepdims=True)
+  return special.softmax(logits.astype(np.float64), axis=1)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +35,8 @@ def test_the_mean_of_probabilities_and_the_members_spread(labels):
   pooled = ensembles.pooled([evaluation.Predictions(z, labels) for z in members])
   probs = np.stack([_softmax(z) for z in members])
   np.testing.assert_allclose(np.exp(pooled.logits), probs.mean(0), rtol=2e-6, atol=1e-7)
-
-  def entropy(p):
-    return -np.sum(p * np.log(np.where(p > 0, p, 1)), axis=-1)
-
-  np.testing.assert_allclose(pooled.spread, entropy(probs.mean(0)) - entropy(probs).mean(0), atol=1e-6)
+  entropy_of_mean, mean_entropy = special.entr(probs.mean(0)).sum(-1), special.entr(probs).sum(-1).mean(0)
+  np.testing.assert_allclose(pooled.spread, entropy_of_mean - mean_entropy, atol=1e-6)
   assert pooled.spread.min() >= 0
   alone = ensembles.pooled([evaluation.Predictions(members[2], labels)])
   np.testing.assert_allclose(np.exp(alone.logits), probs[2], rtol=2e-6, atol=1e-7)
