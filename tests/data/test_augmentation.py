@@ -193,5 +193,5 @@ def test_random_erasing_fills_one_rectangle_of_the_image():
   assert min(ratios) < 0.4 and max(ratios) > 2.5
   never = jax.jit(functools.partial(data.random_erasing, probability=0.0, padding=0, flip=False))
   np.testing.assert_array_equal(never(image[:6], KEYS), image[:6])
-  with pytest.raises(UserError, match="probability must be in"):
+  with pytest.raises(ValueError, match="probability must be in"):
     data.random_erasing(image[:6], KEYS, probability=1.5)
