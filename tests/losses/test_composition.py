@@ -38,10 +38,3 @@ def test_composite_is_the_weighted_sum_with_its_parts_whatever_ignored_rows_hold
 def test_composite_refuses_losses_of_the_wrong_kind(primary, secondary, message):
   with pytest.raises(ValueError, match=message):
     jax.eval_shape(losses.composite(primary, secondary), FLOATS, INTS, where=INTS > 0)
-
-
-def test_composite_takes_one_loss_and_a_known_reduction():
-  with pytest.raises(TypeError, match=r"secondary must be one loss, by name or as a function: got \['mmce', 'aurc'\]"):
-    losses.composite("focal", ["mmce", "aurc"])
-  with pytest.raises(ValueError, match="reduction must be one of 'mean', 'sum': got 'max'"):
-    losses.composite("focal", reduction="max")

@@ -1,7 +1,6 @@
 """Weights of rows, and labels that are distributions, in losses per batch and in the composite loss."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special
@@ -142,21 +141,6 @@ def test_a_row_of_weight_0_with_the_only_likely_label_leaves_generative_cross_en
   expected = cases.batch_reference("generative_cross_entropy", logits[:2], labels[:2], {})
   np.testing.assert_allclose(value, expected, rtol=1e-5)
   assert np.isfinite(gradient).all() and not gradient[2].any()
-
-
-def _own(logits, labels, *, where, axis_name):
-  return jnp.zeros(())
-
-
-@pytest.mark.parametrize(("loss", "weights", "error", "message"), [
-  (losses.soft_avuc, -WEIGHTS, ValueError, "weights must be finite and at least 0: .* of row 0, is -2"),
-  (losses.composite(lambda z, y: z[:, 0], _own), WEIGHTS, ValueError, "secondary takes no weights"),
-  (losses.composite(_own), WEIGHTS, ValueError, "primary takes no weights"),
-])
-def test_weights_that_mean_nothing_are_refused(loss, weights, error, message):
-  logits, labels = cases.data(12, 3)
-  with pytest.raises(error, match=message):
-    loss(logits, labels, weights=weights)
 
 
 def test_traced_weights_of_a_kernel_estimate_are_nan_between_0_and_1():
