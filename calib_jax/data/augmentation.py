@@ -226,7 +226,6 @@ def _distant_draws(key: Array, alpha: float, min_difference: float) -> tuple[Arr
 
 
 def _keys(batch: Batch) -> Array:
-  """Returns one key an example."""
   return example_keys(batch.key, len(batch.labels), batch.axis_name)
 
 

@@ -55,7 +55,6 @@ def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Calla
 
 
 def _begins(path: str | os.PathLike[str], beginnings: Collection[bytes]) -> bool:
-  """Returns whether a file begins with one of these two bytes."""
   try:
     with open(path, "rb") as file:
       return file.read(2) in beginnings

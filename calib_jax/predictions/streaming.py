@@ -234,7 +234,6 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
 
 
 def _columns(source: Source, num_columns: int) -> list[str]:
-  """Returns the names of the columns of probabilities."""
   if source.kind in headers.CONFIDENCES:
     return [headers.CONFIDENCES[0]]
   names = source.classes[-num_columns:] if source.classes else [1] if num_columns == 1 else range(num_columns)
@@ -242,7 +241,6 @@ def _columns(source: Source, num_columns: int) -> list[str]:
 
 
 def _key(source: Source) -> str:
-  """Returns what the probabilities are called where they are one array or key."""
   return headers.CONFIDENCES[0] if source.kind in headers.CONFIDENCES else "probs"
 
 
