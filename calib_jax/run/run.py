@@ -46,6 +46,7 @@ class Run:
   """A finished run, with its models, predictions and calibrators. It can be evaluated on any other data."""
 
   def __init__(self, config: ml_collections.ConfigDict, folder: pathlib.Path, which: str = ""):
+    """Takes the run of ``config`` in ``folder``; see ``load``."""
     self.config: ml_collections.ConfigDict = config
     self.folder: pathlib.Path = folder
     self.which: str = which
