@@ -88,9 +88,9 @@ def _stream(*records):
           "labels": np.arange(len(records)) % 2}
 
 
-def _saved(image, kind):
+def _png(image):
   file = io.BytesIO()
-  Image.fromarray(image).save(file, kind)
+  Image.fromarray(image).save(file, "PNG")
   return file.getvalue()
 
 
@@ -101,18 +101,18 @@ def _claims(width, height):
 
 
 def test_pictures_may_be_png_of_8_bits_a_channel(tmp_path):
-  png = [_saved(image, "PNG") for image in IMAGES[:10]]
+  png = [_png(image) for image in IMAGES[:10]]
   splits = _npz(tmp_path, **_stream(*png))
   assert {*map(bytes, np.concatenate([part.images for part in splits[:3]]))} == {*map(bytes, IMAGES[:10])}
   with pytest.raises(UserError, match="record 0 has 5 x 6 pixels of mode I.*8 bits a channel"):
-    _npz(tmp_path, **_stream(*[_saved(IMAGES[0, ..., 0].astype(np.uint16), "PNG")] * 10))
+    _npz(tmp_path, **_stream(*[_png(IMAGES[0, ..., 0].astype(np.uint16))] * 10))
 
 
 @pytest.mark.parametrize(("records", "message"), [
   ([_claims(12_000, 12_000)] * 2, "record 0 has 12,000 x 12,000 pixels"),
   ([_claims(60_000, 60_000)] * 2, "record 0 is not a whole picture"),
   ([_claims(10_000, 10_000)] * 99, r"99 pictures of 10000x10000 would take 29.7 GB of memory"),
-  ([_saved(IMAGES[0], "PNG"), _claims(11_000, 11_000)], "record 1 is 11000x11000 where the first is 6x5"),
+  ([_png(IMAGES[0]), _claims(11_000, 11_000)], "record 1 is 11000x11000 where the first is 6x5"),
 ], ids=["12,000", "60,000", "many", "second"])
 def test_the_size_of_pictures_is_checked_before_they_are_decoded(records, message, tmp_path, monkeypatch):
   monkeypatch.setattr(capacity, "memory", lambda: 2 * 10**10)
