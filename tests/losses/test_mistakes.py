@@ -119,8 +119,6 @@ def _own(logits, labels, *, where, axis_name):
    "loss must be one of .*'cross_entropy'.*Did you mean 'focal'"),
   (lambda: losses.selective_risk(FLOATS, INTS, confidence=lambda p: p[:, 0]), ValueError,
    "the range of .* is not known: give score_range"),
-  (lambda: losses.selective_risk(FLOATS, INTS, counts=np.zeros(16)), ValueError,
-   r"counts must have shape \(64,\), one number for each of num_bins: got \(16,\)"),
   (lambda: losses.focal(FLOATS.astype(int), INTS), TypeError, "logits must be floating point: got dtype int"),
   (lambda: losses.focal(FLOATS[0], INTS[:3]), ValueError, r"logits \(3,\) and labels \(3,\)\. Logits of binary "
    r"labels become \[\.\.\., 2\] by losses.two_class\(logits\)\."),
