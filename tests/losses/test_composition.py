@@ -15,9 +15,9 @@ def test_composite_is_the_weighted_sum_with_its_parts_whatever_ignored_rows_hold
   loss = losses.composite("focal", losses.get("soft_binned_ece", num_bins=5), 0.3)
   both = jax.jit(jax.value_and_grad(lambda z, y, w: loss(z, y, where=w), has_aux=True))
   (total, parts), gradient = both(logits, labels, where)
-  primary = cases.example_reference("focal", logits[:7], labels[:7], {}).mean()
+  primary = cases.reference("focal", logits[:7], labels[:7], {}).mean()
   np.testing.assert_allclose(parts["primary"], primary, rtol=1e-5)
-  secondary = cases.batch_reference("soft_binned_ece", logits[:7], labels[:7], {"num_bins": 5})
+  secondary = cases.reference("soft_binned_ece", logits[:7], labels[:7], {"num_bins": 5})
   np.testing.assert_allclose(parts["secondary"], secondary, rtol=1e-5)
   np.testing.assert_allclose(total, parts["primary"] + np.float32(0.3) * parts["secondary"], rtol=1e-6)
   for content in (np.nan, -np.inf, np.inf):
