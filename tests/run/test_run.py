@@ -146,15 +146,6 @@ def test_files_out_of_distribution_are_read_before_anything_is_trained(arrays, m
   assert not (tmp_path / "run").exists()
 
 
-def test_features_and_variables_are_those_of_the_model(finished):
-  loaded = Run.load(finished)
-  images = loaded.splits(0).test.images[:9]
-  features, variables = loaded.features(images), loaded.variables()
-  head = {name: np.asarray(x) for name, x in variables["params"]["head"].items()}
-  np.testing.assert_allclose(features @ head["kernel"] + head["bias"], loaded.predict(images), rtol=1e-4, atol=1e-4)
-  assert features.shape == (9, 8)
-
-
 def test_a_shifted_set_is_evaluated_without_training(finished):
   loaded = Run.load(finished)
   foggy = {"name": "digits", "corruption": "fog", "severity": 5}
