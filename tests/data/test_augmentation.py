@@ -21,10 +21,6 @@ def test_normalize():
   np.testing.assert_allclose(data.normalize(jnp.asarray(IMAGES), mean, std), expected, atol=1e-6)
 
 
-def test_none_changes_nothing():
-  np.testing.assert_array_equal(data.none(jnp.asarray(IMAGES), KEYS), IMAGES)
-
-
 def _all_crops(image, padding):
   padded = np.pad(image, ((padding, padding), (padding, padding), (0, 0)))
   for i in range(2 * padding + 1):

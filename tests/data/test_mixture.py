@@ -47,13 +47,6 @@ def test_the_posterior_is_bayes_rule_for_masses_that_round_to_a_grey_level(optio
       np.testing.assert_allclose((1 - noise) * joint / joint.sum() + noise / k, p, atol=1e-6)
 
 
-def test_classes_are_as_frequent_as_asked():
-  pool, _ = _drawn(imbalance=0.1)
-  shares = np.bincount(pool.train.labels, minlength=10) / len(pool.train.labels)
-  expected = 0.1 ** (np.arange(10) / 9)
-  np.testing.assert_allclose(shares, expected / expected.sum(), atol=0.01)
-
-
 def test_edges_hold_what_lies_beyond():
   images = np.zeros((2, 1, 4, 1), np.uint8)
   images[1] = 255

@@ -33,13 +33,6 @@ def _npz(tmp_path, **arrays):
   return data.load("npz", seed=0, validation_fraction=0.25, path=str(tmp_path / "d.npz"))
 
 
-def test_npz_keeps_a_given_test_split_and_adds_a_channel(tmp_path):
-  splits = _npz(tmp_path, images_train=IMAGES[:40, ..., 0], labels_train=LABELS[:40], images_test=IMAGES[40:, ..., 0],
-                labels_test=LABELS[40:])
-  np.testing.assert_array_equal(splits.test.images, IMAGES[40:, ..., :1])
-  np.testing.assert_array_equal(splits.test.labels, LABELS[40:])
-
-
 @pytest.mark.parametrize(("arrays", "message"), [
   ({"images": IMAGES}, "must hold images and labels, or .* it holds images"),
   ({"images": IMAGES, "labels": LABELS, "images_train": IMAGES, "labels_train": LABELS, "images_test": IMAGES,

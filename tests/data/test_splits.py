@@ -88,14 +88,6 @@ def test_orders_follow_from_seed_salt_and_epoch(order):
     assert not np.array_equal(first, other[1])
 
 
-def test_in_order_pads_only_the_last_batch():
-  batches = list(data.in_order(_examples(13), 8, 4))
-  labels = np.concatenate([b["label"].reshape(-1) for b in batches])
-  mask = np.concatenate([b["mask"].reshape(-1) for b in batches])
-  np.testing.assert_array_equal(labels[mask], np.arange(13))
-  np.testing.assert_array_equal(mask, np.arange(16) < 13)
-
-
 def _batch(part, **options):
   """The third batch of 16: of 45 examples it holds 13."""
   return next(data.training_batches(part, 2, batch_size=16, seed=9, **options))
