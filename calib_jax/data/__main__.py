@@ -34,7 +34,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-  """Checks an archive, and writes its arrays."""
   names = {value.file: name for name, value in archives.ARCHIVES.items()}
   if (name := names.get(options.archive.name)) is None:
     raise UserError(f"the archive must be called {', '.join(names)}: got {options.archive.name}.")

@@ -5,6 +5,7 @@ disk. CIFAR's archives hold pickles, which may name nothing but NumPy's arrays.
 """
 
 from collections.abc import Callable
+import functools
 import hashlib
 import io
 import os
@@ -95,7 +96,7 @@ def sha256(path: str | os.PathLike[str]) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _cifar(train: tuple[str, ...], test: str, labels: str, meta: str, names: str, path: pathlib.Path) -> Pool:
+def _cifar(path: pathlib.Path, train: tuple[str, ...], test: str, labels: str, meta: str, names: str) -> Pool:
   """Reads the members of a CIFAR archive, which are pickles by their names."""
   with tarfile.open(path, "r:gz") as archive:  # In the order of the archive, because gzip cannot go back.
     content = {pathlib.PurePosixPath(member.name).name: archive.extractfile(member).read()
@@ -143,15 +144,6 @@ def _batch(batch: dict[bytes, object], labels: str, name: str) -> Examples:
   return checked(images.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), np.array(numbers, np.int32), name)
 
 
-def _cifar10(path: pathlib.Path) -> Pool:
-  return _cifar(tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "labels", "batches.meta", "label_names",
-                path)
-
-
-def _cifar100(path: pathlib.Path) -> Pool:
-  return _cifar(("train",), "test", "fine_labels", "meta", "fine_label_names", path)
-
-
 def _tiny_imagenet(path: pathlib.Path) -> Pool:
   with zipfile.ZipFile(path) as archive:
     by_name = {info.filename.removeprefix("tiny-imagenet-200/"): info for info in archive.infolist()}
@@ -188,9 +180,11 @@ def _pictures(path: pathlib.Path, names: list[str], read_file: Callable[[str, in
 # bytes whose MD5 loaders for PyTorch check, 90528d7ca1a48142e341f4ef8d21d0de.
 ARCHIVES = {
   "cifar10": Archive("cifar-10-python.tar.gz", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-                     _cifar10),
+                     functools.partial(_cifar, train=tuple(f"data_batch_{i}" for i in range(1, 6)), test="test_batch",
+                                       labels="labels", meta="batches.meta", names="label_names")),
   "cifar100": Archive("cifar-100-python.tar.gz", "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-                      _cifar100),
+                      functools.partial(_cifar, train=("train",), test="test", labels="fine_labels", meta="meta",
+                                        names="fine_label_names")),
   "tiny_imagenet": Archive("tiny-imagenet-200.zip", "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
                            _tiny_imagenet),
 }

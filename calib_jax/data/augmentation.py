@@ -1,7 +1,6 @@
 """Images are augmented and normalised on the device, inside the jitted step."""
 
 from collections.abc import Callable
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -227,7 +226,6 @@ def _distant_draws(key: Array, alpha: float, min_difference: float) -> tuple[Arr
 
 
 def _keys(batch: Batch) -> Array:
-  """Returns one key an example."""
   return example_keys(batch.key, len(batch.labels), batch.axis_name)
 
 
@@ -253,7 +251,8 @@ MIXED_LABELS = ("mixup", "cutmix")  # Those whose labels are distributions.
 # Augmentations by name.
 AUGMENTATIONS: dict[str, Callable[..., Any]] = {**PER_IMAGE, **PER_BATCH}
 # What some options may be.
-_LIMITS = {"num_ops": "integer [1, inf)", "magnitude": "[0, 30]", "width": "integer [1, inf)",
+_LIMITS = {"padding": "integer [0, inf)", "alpha": "(0, inf)", "probability": "[0, 1]", "largest": "[0.02, 1]",
+           "num_ops": "integer [1, inf)", "magnitude": "[0, 30]", "width": "integer [1, inf)",
            "depth": "integer [1, inf) or -1", "severity": "[0.1, 10]", "consistency": "[0, inf)"}
 
 
@@ -271,11 +270,8 @@ def build_augmentation(name: str, *, num_classes: int, **options: Any) -> Callab
   Raises:
     TypeError, ValueError: if an option is of the wrong kind or out of range.
   """
-  if options.get("padding", 0) < 0:
-    raise ValueError(f"padding must be at least 0: got {options['padding']}.")
-  if not 0 < options.get("alpha", 1) < math.inf:
-    raise ValueError(f"alpha must be positive: got {options['alpha']}.")
   checks.options(**{option: (value, _LIMITS[option]) for option, value in options.items() if option in _LIMITS})
+
   def augment(images, labels, mask, key, axis_name):
     batch = Batch(images, labels, mask, key, axis_name, num_classes)
     if name in PER_BATCH:

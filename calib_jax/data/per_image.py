@@ -6,6 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from calib_jax import _checks as checks
 from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError
 from calib_jax.data.operations import OPERATIONS, amount, levels, operate
@@ -76,9 +77,7 @@ def random_erasing(images: Array, keys: Array, *, probability: float = 0.5, larg
   Returns:
     ``[N, H, W, C]``.
   """
-  if not 0 <= probability <= 1 or not 0.02 <= largest <= 1:
-    raise UserError("config key augmentation: probability must be in [0, 1] and largest in [0.02, 1]: got "
-                    f"{probability:g} and {largest:g}.")
+  checks.options(probability=(probability, "[0, 1]"), largest=(largest, "[0.02, 1]"))
 
   def erase(image, key):
     keys = jax.random.split(key, 5)

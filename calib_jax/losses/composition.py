@@ -72,7 +72,6 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
 
 
 def _loss(argument: str, loss) -> Callable[..., Array]:
-  """The loss of a name, or the function itself."""
   if not isinstance(loss, str) and not callable(loss):
     raise TypeError(f"{argument} must be one loss, by name or as a function: got {loss!r}.")
   return get(loss) if isinstance(loss, str) else loss

@@ -260,12 +260,10 @@ def _counts(scores: Array, weights: Array, num_bins: int) -> Array:
 
 
 def _scores(probs: Array, confidence) -> Array:
-  """The confidence score of each example, by name or as a function."""
   return checks.one_value_each("confidence", scores.get(confidence)(probs), len(probs))
 
 
 def _losses(logits: Array, labels: Array, loss) -> Array:
-  """The loss of each example, by name or as a function."""
   return checks.one_value_each("loss", find("loss", loss, PER_EXAMPLE)(logits, labels), len(logits))
 
 

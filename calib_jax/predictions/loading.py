@@ -246,7 +246,6 @@ def _numbered(arrays: Mapping[str, np.ndarray], name: str, count: int, what: str
 
 
 def _extra(groups: str, by: Sequence[str], weights: str) -> list[str]:
-  """Returns the names of the arrays beside outputs and labels that are to be read."""
   return list(dict.fromkeys(filter(None, [groups, *by, weights])))
 
 

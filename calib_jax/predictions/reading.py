@@ -11,24 +11,7 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import check_regular, conversion, opened_npz, read_npy
-from calib_jax.predictions import parquet_files, text_files
-from calib_jax.predictions.headers import (
-  CLASSES,
-  CONFIDENCES,
-  CORRECT,
-  LABELS,
-  LOGITS,
-  NAMES,
-  OUTPUTS,
-  PROBS,
-  Table,
-  listed,
-  record_names,
-  say_not_records,
-  say_others,
-  say_records,
-  say_weights,
-)
+from calib_jax.predictions import headers, parquet_files, text_files
 from calib_jax.predictions.masks import ignoring, without_ignored
 
 PAIR = re.compile(r"(.+\.npy),(.+\.npy)")
@@ -49,7 +32,8 @@ def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Calla
   """
   if pair := PAIR.fullmatch(str(path)):
     outputs, labels = map(read_npy, pair.groups())
-    name = next((alias for alias in (*PROBS, *LOGITS) if alias in pathlib.Path(pair[1]).stem.lower()), "scores")
+    stem = pathlib.Path(pair[1]).stem.lower()
+    name = next((alias for alias in (*headers.PROBS, *headers.LOGITS) if alias in stem), "scores")
     read = {name: outputs, "labels": labels}
   else:
     check_regular(path)
@@ -66,12 +50,11 @@ def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Calla
     read = _npz(path, extra, say)
   if multilabel:
     return read
-  classes = one_of(read, CLASSES)
+  classes = one_of(read, headers.CLASSES)
   return _rows(read, say, ignore_label, extra, groups, list(map(str, np.ravel(read[classes]))) if classes else ())
 
 
 def _begins(path: str | os.PathLike[str], beginnings: Collection[bytes]) -> bool:
-  """Returns whether a file begins with one of these two bytes."""
   try:
     with open(path, "rb") as file:
       return file.read(2) in beginnings
@@ -84,7 +67,7 @@ def _rows(arrays: dict[str, np.ndarray], say: Callable[[str], None], ignore_labe
   """Returns arrays with flattened leading axes and no ignored rows; whole labels that are no ``names`` are integers."""
   name, label = outputs_and_labels(arrays)
   labels, shape = arrays[label], arrays[name].shape
-  per_row = [key for key in (name, label, "features", *NAMES, *extra) if key in arrays]
+  per_row = [key for key in (name, label, "features", *headers.NAMES, *extra) if key in arrays]
   if len(shape) > 2:
     leading, count = shape[:-1], math.prod(shape[:-1])
     if labels.shape not in (leading, (*leading, 1), shape):
@@ -147,24 +130,25 @@ def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[st
     if any(name.endswith("/data.pkl") for name in names):
       raise FileError(" is a pickle of PyTorch, which is not read because it could run code. "
                       + conversion(path, "torch", "torch.load({!r})"))
-    outputs = [name for name in OUTPUTS if name in names]
-    has_classes, (confidences, corrects) = bool(outputs and set(LABELS) & set(names)), record_names(names, extra)
+    outputs = [name for name in headers.OUTPUTS if name in names]
+    has_classes = bool(outputs and set(headers.LABELS) & set(names))
+    confidences, corrects = headers.record_names(names, extra)
     if not has_classes and not (confidences and corrects):
-      raise FileError(f" must hold labels, and logits or probs; it holds {listed(names)}: name them so, as in "
+      raise FileError(f" must hold labels, and logits or probs; it holds {headers.listed(names)}: name them so, as in "
                       "numpy.savez(path, logits=logits, labels=labels), or of records confidence and correct.")
-    if has_classes and confidences and corrects:
-      say_not_records(outputs, confidences[0], corrects[0], say)
-    for name in names:
-      if has_classes and name not in OUTPUTS and name.lower() in outputs:
-        raise FileError(f" holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
     if has_classes:
-      say_others(outputs[0], outputs[1:], say)
+      if confidences and corrects:
+        headers.say_not_records(outputs, confidences[0], corrects[0], say)
+      for name in names:
+        if name not in headers.OUTPUTS and name.lower() in outputs:
+          raise FileError(f" holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
+      headers.say_others(outputs[0], outputs[1:], say)
+      labels = [name for name in names if name.lower() in headers.LABELS and name not in extra]
     else:
-      say_records(confidences, corrects, say)
-      outputs = confidences[:1]
-    say_weights((name for name in names if name not in extra), say)
-    labels = [name for name in names if name.lower() in LABELS and name not in extra] if has_classes else corrects
-    classes = [name for name in names if name in CLASSES and name not in extra]
+      headers.say_records(confidences, corrects, say)
+      outputs, labels = confidences[:1], corrects
+    headers.say_weights((name for name in names if name not in extra), say)
+    classes = [name for name in names if name in headers.CLASSES and name not in extra]
     wanted = [outputs[0], *labels, *classes, "kind", "features", "train_counts", *extra]
     claimed = archive.headers(wanted)
     shapes = {name: header.shape for name, header in claimed.items()}
@@ -179,7 +163,7 @@ def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[st
     read = archive.read(claimed)
   if not has_classes:
     read[confidences[0].lower()] = read.pop(confidences[0])
-  for several, aliases in ((labels, LABELS if has_classes else CORRECT), (classes, CLASSES)):
+  for several, aliases in ((labels, headers.LABELS if has_classes else headers.CORRECT), (classes, headers.CLASSES)):
     _drop_all_but_one(read, several, aliases)
   return read
 
@@ -197,8 +181,10 @@ def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], alias
 
 def outputs_and_labels(arrays: Mapping[str, np.ndarray]) -> tuple[str, str]:
   """Returns the names of the outputs and the labels, of records those of the confidence and of what is correct."""
-  name = one_of(arrays, OUTPUTS)
-  return (name, one_of(arrays, LABELS)) if name else (one_of(arrays, CONFIDENCES), one_of(arrays, CORRECT))
+  name = one_of(arrays, headers.OUTPUTS)
+  if name:
+    return name, one_of(arrays, headers.LABELS)
+  return one_of(arrays, headers.CONFIDENCES), one_of(arrays, headers.CORRECT)
 
 
 def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | None:
@@ -206,20 +192,21 @@ def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | 
   return next((name for name in aliases if name in arrays), None)
 
 
-def _joined(table: Table, say: Callable[[str], None], ignore_label: int | None, groups: str) -> dict[str, np.ndarray]:
+def _joined(table: headers.Table, say: Callable[[str], None], ignore_label: int | None, groups: str
+            ) -> dict[str, np.ndarray]:
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
   header, outputs, labels, others = table
-  classes, aliases = header.classes, CORRECT if header.kind in CONFIDENCES else LABELS
+  classes, aliases = header.classes, headers.CORRECT if header.kind in headers.CONFIDENCES else headers.LABELS
   if outputs.dtype.kind in "iu":
     outputs = outputs.astype(np.float64)
   names = () if header.from_1 else classes or ()
   labels = {name: _numbers(values, names) for name, values in labels.items()}
   if header.labels[0].lower() not in aliases:  # One column a class.
-    return {header.kind: outputs} | others | {LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
+    return {header.kind: outputs} | others | {headers.LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
       {"classes": np.array(classes)} if classes else {})
   _drop_all_but_one(labels, list(labels), aliases)
   read = _rows({header.kind: outputs} | labels | others, say, ignore_label,
-               [name for name in others if name not in NAMES], groups, names)
+               [name for name in others if name not in headers.NAMES], groups, names)
   name = one_of(read, aliases)
   values, outputs = read[name], read[header.kind]
   if header.from_1 and values.ndim == 1 and values.dtype.kind in "iu" and len(values):
@@ -232,8 +219,8 @@ def _joined(table: Table, say: Callable[[str], None], ignore_label: int | None, 
     read[name] = values = values - values.dtype.type(1)
   if classes and len(classes) == 1:
     classes = _with_other(classes[0], values)
-  names = [read.pop(name) for name in NAMES if name in read]
-  if names and not classes and aliases is LABELS:
+  names = [read.pop(name) for name in headers.NAMES if name in read]
+  if names and not classes and aliases is headers.LABELS:
     classes = _by_row(values, names[0], max(2, *outputs.shape[1:]))
   return read | ({"classes": np.array(classes)} if classes else {})
 
@@ -242,7 +229,7 @@ def _with_other(positive: str, labels: np.ndarray) -> list[str]:
   """Returns the names of two classes of which one has the only column of outputs."""
   others = sorted(set(labels.tolist()) - {positive}) if labels.dtype.kind == "U" else []
   if len(others) > 1:
-    raise FileError(f": its one column is of {short(positive)}, and its labels are also {listed(others)}: a "
+    raise FileError(f": its one column is of {short(positive)}, and its labels are also {headers.listed(others)}: a "
                     "binary problem has two classes.")
   return [*(others or [f"not {positive}"]), positive]
 

@@ -16,19 +16,7 @@ import numpy as np
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import Archive, opened_npz
 from calib_jax._system.json_objects import parse_json
-from calib_jax.predictions.headers import (
-  CLASSES,
-  CONFIDENCES,
-  LABELS,
-  OUTPUTS,
-  WEIGHTS,
-  Header,
-  listed,
-  read_header,
-  record_names,
-  say_others,
-  say_records,
-)
+from calib_jax.predictions import headers
 from calib_jax.predictions.text_files import SEPARATORS, fields, lines_of
 
 NUMBERS = 2**20  # Numbers of the outputs that are read at a time.
@@ -80,24 +68,26 @@ def opened(path: str | os.PathLike[str], say: Callable[[str], None], *, at_once:
     yield {".jsonl": _json_lines, ".parquet": _parquet, ".pq": _parquet}.get(suffix, _csv)(path, say, most, records)
 
 
-def _header(names: list[str], lists: list[str], say: Callable[[str], None], records: bool) -> Header:
+def _header(names: list[str], lists: list[str], say: Callable[[str], None], records: bool) -> headers.Header:
   """Finds the columns of outputs; there need not be any labels, and weights come along as other columns do."""
   if records:
     confidence = _confidence(names, say)
-    return Header(confidence.lower(), [confidence], [])
-  dummy = [] if any(name.lower() in LABELS for name in names) else [LABELS[0]]
-  header = read_header([*names, *dummy], lists, [name for name in names if name.lower() in WEIGHTS], say)
-  if header.kind in CONFIDENCES:
+    return headers.Header(confidence.lower(), [confidence], [])
+  dummy = [] if any(name.lower() in headers.LABELS for name in names) else [headers.LABELS[0]]
+  weights = [name for name in names if name.lower() in headers.WEIGHTS]
+  header = headers.read_header([*names, *dummy], lists, weights, say)
+  if header.kind in headers.CONFIDENCES:
     raise FileError(" holds records, and the calibrator was fitted to predictions of classes.")
   return header
 
 
 def _confidence(names: list[str], say: Callable[[str], None]) -> str:
   """Finds the confidence of records, and says which it is."""
-  confidences, _ = record_names(names)
+  confidences, _ = headers.record_names(names)
   if not confidences:
-    raise FileError(f" must have a confidence, because the calibrator was fitted to records; it holds {listed(names)}.")
-  say_records(confidences, [], say)
+    raise FileError(" must have a confidence, because the calibrator was fitted to records; it holds "
+                    f"{headers.listed(names)}.")
+  headers.say_records(confidences, [], say)
   return confidences[0]
 
 
@@ -175,7 +165,7 @@ def _outputs(rows: Iterable[Sequence[float]], size: int, names: Sequence[str], w
       outputs[i, :len(row)] = np.array(row, np.float32)
     return outputs
   except (TypeError, ValueError) as error:
-    raise FileError(f": its {where} must each have {listed(names)}, numbers or lists of numbers.") from error
+    raise FileError(f": its {where} must each have {headers.listed(names)}, numbers or lists of numbers.") from error
 
 
 def _parquet(path: str | os.PathLike[str], say: Callable[[str], None], most: int, records: bool) -> Source:
@@ -201,19 +191,19 @@ def _parquet(path: str | os.PathLike[str], say: Callable[[str], None], most: int
 
 def _npz(archive: Archive, say: Callable[[str], None], most: int, records: bool) -> Source:
   names = list(archive.members)
-  kinds = [_confidence(names, say)] if records else [name for name in OUTPUTS if name in names]
+  kinds = [_confidence(names, say)] if records else [name for name in headers.OUTPUTS if name in names]
   if not kinds:
-    raise FileError(f" must hold logits or probs; it holds {listed(names)}.")
-  say_others(kinds[0], kinds[1:], say)
+    raise FileError(f" must hold logits or probs; it holds {headers.listed(names)}.")
+  headers.say_others(kinds[0], kinds[1:], say)
   read = archive.read(archive.headers(names))
   outputs = read.pop(kinds[0])
   if outputs.ndim > 2:
     raise FileError(f": {kinds[0]} of shape {short(outputs.shape)} are not rows: reshape them to [N, K].")
-  by_row = {name: x for name, x in read.items() if x.ndim and len(x) == len(outputs) and name not in CLASSES}
+  by_row = {name: x for name, x in read.items() if x.ndim and len(x) == len(outputs) and name not in headers.CLASSES}
   step = most or _at_a_time(math.prod(outputs.shape[1:]))
   rows = (Rows(outputs[start:start + step], {name: x[start:start + step] for name, x in by_row.items()})
           for start in range(0, len(outputs), step))
-  classes = next((list(map(str, read[name].ravel())) for name in CLASSES if name in read), None)
+  classes = next((list(map(str, read[name].ravel())) for name in headers.CLASSES if name in read), None)
   return Source(kinds[0].lower(), classes, rows, {name: x for name, x in read.items() if name not in by_row})
 
 
@@ -244,16 +234,14 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
 
 
 def _columns(source: Source, num_columns: int) -> list[str]:
-  """Returns the names of the columns of probabilities."""
-  if source.kind in CONFIDENCES:
-    return [CONFIDENCES[0]]
+  if source.kind in headers.CONFIDENCES:
+    return [headers.CONFIDENCES[0]]
   names = source.classes[-num_columns:] if source.classes else [1] if num_columns == 1 else range(num_columns)
   return [f"prob_{name}" for name in names]
 
 
 def _key(source: Source) -> str:
-  """Returns what the probabilities are called where they are one array or key."""
-  return CONFIDENCES[0] if source.kind in CONFIDENCES else "probs"
+  return headers.CONFIDENCES[0] if source.kind in headers.CONFIDENCES else "probs"
 
 
 def _lists(source: Source, probs: np.ndarray) -> list[list[float]]:
@@ -310,7 +298,7 @@ def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
         for name, x in others.items():
           by_row.setdefault(name, []).append(np.asarray(x))
     arrays = {**source.whole, **{name: np.concatenate(parts) for name, parts in by_row.items()}}
-    if source.classes and num_columns > 1 and not set(CLASSES) & arrays.keys():
+    if source.classes and num_columns > 1 and not set(headers.CLASSES) & arrays.keys():
       arrays["classes"] = np.array(source.classes)
     probs = np.memmap(beside, np.float32, "r")
     arrays[_key(source)] = probs if num_columns == 1 else probs.reshape(-1, num_columns)

@@ -118,7 +118,7 @@ def test_a_section_has_every_option_of_what_it_names():
   ("model.dtype=float64", "model.dtype must be one of float32, bfloat16"),
   ("optimizer.boundaries=(0.8, 0.3)", "optimizer.boundaries must hold fractions of the run, in .* and ascending"),
   ("optimizer.warmup_epochs=1000", "optimizer.warmup_epochs must be at most training.num_epochs"),
-  ("augmentation={'name': 'crop_flip', 'padding': -1}", "augmentation: padding must be at least 0: got -1"),
+  ("augmentation={'name': 'crop_flip', 'padding': -1}", r"augmentation: padding must be in \[0, inf\): got -1"),
   ("model.hidden=(999999999,)", "model: training 5 models of .* numbers each takes at least .* of memory; choose a sm"),
   ("evaluation.num_resamples=99999999999", "evaluation.num_resamples must be less than 2.31"),
   ("training.num_epochs=1.5", "training.num_epochs must be of type int: got '1.5'"),

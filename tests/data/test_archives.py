@@ -100,11 +100,6 @@ def test_what_is_prepared_is_what_the_archive_holds(name, tmp_path, capsys):
   assert len(splits.test.labels) == len(before.test.labels)
 
 
-class Evil:
-  def __reduce__(self):
-    return os.system, ("touch ran",)
-
-
 def _without(name):
   def change(members):
     del members[name]
@@ -125,9 +120,7 @@ def _batch(**fields):
 
 @pytest.mark.parametrize(("change", "message"), [
   (_without("data_batch_3"), r"it has no data_batch_3"), (_without("batches.meta"), "it has no batches.meta"),
-  (_replaced("test_batch", archive_files.py2({b"data": Evil()})), "names 'posix.system', which is not read because it"),
-  (_replaced("test_batch", b"cbuiltins\neval\n(Vprint()\ntR."), "names 'builtins.eval', which is not read"),
-  (_replaced("test_batch", b"cnumpy\nload\n(Vran\ntR."), "names 'numpy.load', which is not read"),
+  (_replaced("test_batch", b"cnumpy\nload\n(Vran\ntR."), "names 'numpy.load', which is not read because it could run"),
   (_replaced("test_batch", b"junk"), "test_batch is no pickle of arrays"),
   (_replaced("test_batch", archive_files.py2([1])), "test_batch holds no dict"),
   (_batch(data=np.zeros((2, 3071), np.uint8)), r"data_batch_2 has no data of uint8 \[N, 3072\]"),
@@ -137,14 +130,12 @@ def _batch(**fields):
   (_batch(labels=[0, 10]), "has the label 10, and names 10 classes"),
   (_replaced("batches.meta", archive_files.py2({b"label_names": 3})), "batches.meta has no list of label_names"),
 ])
-def test_what_is_wrong_with_an_archive_of_cifar_is_said(change, message, tmp_path, monkeypatch):
+def test_what_is_wrong_with_an_archive_of_cifar_is_said(change, message, tmp_path):
   members = archive_files.cifar10_members(archive_files.cifar_arrays())
   change(members)
   archive_files.tar(tmp_path / FILES["cifar10"], members)
-  monkeypatch.chdir(tmp_path)
   with pytest.raises(UserError, match=message):
     _load("cifar10", tmp_path)
-  assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("name", list(FILES))
@@ -154,7 +145,7 @@ def test_an_archive_that_is_not_the_published_one_is_refused(name, tmp_path):
     data.SOURCES[name](str(tmp_path))
 
 
-def test_damaged_archives_and_pipes_are_refused(tmp_path):
+def test_damaged_archives_are_refused(tmp_path):
   path = tmp_path / FILES["cifar10"]
   archive_files.cifar10(path)
   whole = path.read_bytes()
@@ -162,10 +153,6 @@ def test_damaged_archives_and_pipes_are_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match="cannot be read as the archive of cifar10"):
       _load("cifar10", tmp_path)
-  path.unlink()
-  os.mkfifo(path)
-  with pytest.raises(UserError, match="is a pipe or a device"):
-    _load("cifar10", tmp_path)
 
 
 @pytest.mark.parametrize(("change", "message"), [

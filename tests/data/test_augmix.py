@@ -177,7 +177,8 @@ def test_levels_are_uniform_up_to_the_severity(monkeypatch):
   ({"name": "augmix", "depth": 0}, r"depth must be in \[1, inf\) or -1: got 0"),
   ({"name": "augmix", "severity": 0.0}, r"severity must be in \[0.1, 10\]: got 0"),
   ({"name": "augmix", "consistency": -1.0}, r"consistency must be in \[0, inf\): got -1"),
-  ({"name": "augmix", "alpha": 0.0}, "alpha must be positive: got 0"),
+  ({"name": "augmix", "alpha": 0.0}, r"alpha must be in \(0, inf\): got 0"),
+  ({"name": "random_erasing", "probability": 1.5}, r"probability must be in \[0, 1\]: got 1.5"),
 ])
 def test_options_out_of_range_are_refused_before_a_run(options, message):
   with pytest.raises(ValueError, match=message):

@@ -47,21 +47,6 @@ def test_the_posterior_is_bayes_rule_for_masses_that_round_to_a_grey_level(optio
       np.testing.assert_allclose((1 - noise) * joint / joint.sum() + noise / k, p, atol=1e-6)
 
 
-def test_classes_are_as_frequent_as_asked():
-  pool, _ = _drawn(imbalance=0.1)
-  shares = np.bincount(pool.train.labels, minlength=10) / len(pool.train.labels)
-  expected = 0.1 ** (np.arange(10) / 9)
-  np.testing.assert_allclose(shares, expected / expected.sum(), atol=0.01)
-
-
-def test_edges_hold_what_lies_beyond():
-  images = np.zeros((2, 1, 4, 1), np.uint8)
-  images[1] = 255
-  result = data.mixture_posterior(images, seed=0, num_classes=3, dimensions=4)
-  assert np.isfinite(result).all()
-  np.testing.assert_allclose(result.sum(1), 1)
-
-
 def test_it_trains_like_any_other_data_set_and_refuses_what_cannot_be():
   splits = data.load("gaussian_mixture", seed=0, validation_fraction=0.1, num_examples=1000, num_classes=4)
   assert splits.train.images.shape == (720, 1, 16, 1) and len(splits.test.labels) == 200

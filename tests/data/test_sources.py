@@ -5,12 +5,13 @@ import warnings
 import zlib
 
 import numpy as np
-from PIL import EpsImagePlugin, Image, ImageFile
+from PIL import Image, ImageFile
 import pytest
 
 from calib_jax import data
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError
+from tests.data.archive_files import jpeg
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 6, 5, 3), dtype=np.uint8)
@@ -18,13 +19,10 @@ LABELS = np.arange(60) % 3
 
 
 def _jpegs(images):
-  """Pictures as one stream of JPEG bytes, and where each begins."""
-  files = [io.BytesIO() for _ in images]
-  for image, file in zip(images, files, strict=True):
-    Image.fromarray(image).save(file, "JPEG", quality=95)
-  records = [file.getvalue() for file in files]
+  """Pictures as one stream of JPEG bytes, where each begins, and what they are decoded to."""
+  records = [jpeg(image) for image in images]
   return (np.frombuffer(b"".join(records), np.uint8), np.cumsum([0, *map(len, records)]),
-          np.stack([np.asarray(Image.open(file).convert("RGB")) for file in files]))
+          np.stack([np.asarray(Image.open(io.BytesIO(record)).convert("RGB")) for record in records]))
 
 
 STREAM, OFFSETS, DECODED = _jpegs(IMAGES)
@@ -35,23 +33,10 @@ def _npz(tmp_path, **arrays):
   return data.load("npz", seed=0, validation_fraction=0.25, path=str(tmp_path / "d.npz"))
 
 
-def test_npz_is_split_by_seed(tmp_path):
-  splits = _npz(tmp_path, images=IMAGES, labels=LABELS)
-  assert [len(p.labels) for p in splits[:3]] == [36, 12, 12]
-  assert splits.num_classes == 3 and splits.mean.shape == (3,)
-  rows = np.concatenate([p.images for p in splits[:3]])
-  assert sorted(map(bytes, rows)) == sorted(map(bytes, IMAGES))
-
-
-def test_npz_keeps_a_given_test_split_and_adds_a_channel(tmp_path):
-  splits = _npz(tmp_path, images_train=IMAGES[:40, ..., 0], labels_train=LABELS[:40], images_test=IMAGES[40:, ..., 0],
-                labels_test=LABELS[40:])
-  np.testing.assert_array_equal(splits.test.images, IMAGES[40:, ..., :1])
-  np.testing.assert_array_equal(splits.test.labels, LABELS[40:])
-
-
 @pytest.mark.parametrize(("arrays", "message"), [
   ({"images": IMAGES}, "must hold images and labels, or .* it holds images"),
+  ({"images": IMAGES, "labels": LABELS, "images_train": IMAGES, "labels_train": LABELS, "images_test": IMAGES,
+    "labels_test": LABELS}, "images_test, labels_test, and not both"),
   ({"images": IMAGES.astype(np.float32), "labels": LABELS}, "images must be uint8 .* not float32"),
   ({"images": IMAGES[0], "labels": LABELS[:6, None]}, r"labels must be integers of shape \[6\]"),
   ({"images": IMAGES, "labels": LABELS.astype(float)}, "labels must be integers .* not float64"),
@@ -64,26 +49,16 @@ def test_npz_keeps_a_given_test_split_and_adds_a_channel(tmp_path):
    "labels go up to 4, but there is no example of class 3 to train on"),
   ({"images": STREAM, "labels": LABELS}, "images must be uint8 of shape"),
   ({"images": STREAM.astype(int), "labels": LABELS, "offsets": OFFSETS}, "a stream of JPEG bytes must be uint8"),
-  ({"images": STREAM, "labels": LABELS, "offsets": OFFSETS[::-1]}, "offsets must rise"),
+  ({"images": STREAM, "labels": LABELS, "offsets": OFFSETS[::-1].astype(np.uint64)}, "offsets must rise"),
   ({"images": STREAM, "labels": LABELS, "offsets": OFFSETS + 1}, "offsets must rise .* at most the"),
-  ({"images": STREAM, "labels": LABELS[1:], "offsets": OFFSETS}, r"labels must be integers of shape \[60\]"),
   ({"images": np.where(np.arange(len(STREAM)) // 20 == OFFSETS[7] // 20 + 1, 0, STREAM).astype(np.uint8),
     "labels": LABELS, "offsets": OFFSETS}, "record 7 is not a whole picture"),
   ({"images": STREAM, "labels": LABELS, "offsets": np.append(OFFSETS[:-1], OFFSETS[-1] - 30)},
    "record 59 is not a whole picture"),
-  ({"images": np.array([{}], dtype=object), "labels": LABELS}, "holds Python objects, which are not read"),
 ])
 def test_what_is_wrong_with_an_npz_is_said(tmp_path, arrays, message):
   with pytest.raises(UserError, match=message):
     _npz(tmp_path, **arrays)
-
-
-def test_an_absent_or_damaged_file_is_said(tmp_path):
-  with pytest.raises(UserError, match=r"there is no file .*absent\.npz"):
-    data.load("npz", seed=0, validation_fraction=0.2, path=str(tmp_path / "absent.npz"))
-  (tmp_path / "bad.npz").write_bytes(b"not a zip")
-  with pytest.raises(UserError, match="cannot be read"):
-    data.load("npz", seed=0, validation_fraction=0.2, path=str(tmp_path / "bad.npz"))
 
 
 def test_an_unknown_name_lists_the_known():
@@ -98,13 +73,7 @@ def test_streams_of_jpegs_are_their_pictures_and_grey_ones_become_rgb(tmp_path):
   np.testing.assert_array_equal(splits.test.images, decoded)
   rows = np.concatenate([splits.train.images, splits.validation.images])
   assert sorted(map(bytes, rows)) == sorted(map(bytes, DECODED))
-
-
-def test_pictures_of_two_sizes_are_refused(tmp_path):
-  other, offsets, _ = _jpegs(IMAGES[:1, :4])
-  with pytest.raises(UserError, match="record 60 is 4x5 where the first is 6x5"):
-    _npz(tmp_path, images=np.append(STREAM, other), offsets=np.append(OFFSETS, OFFSETS[-1] + offsets[1:]),
-         labels=np.append(LABELS, 0))
+  np.testing.assert_allclose(splits.mean, splits.train.images.mean((0, 1, 2)) / 255, rtol=1e-5)
 
 
 def _stream(*records):
@@ -112,9 +81,9 @@ def _stream(*records):
           "labels": np.arange(len(records)) % 2}
 
 
-def _saved(image, kind):
+def _png(image):
   file = io.BytesIO()
-  Image.fromarray(image).save(file, kind)
+  Image.fromarray(image).save(file, "PNG")
   return file.getvalue()
 
 
@@ -124,23 +93,19 @@ def _claims(width, height):
   return b"\x89PNG\r\n\x1a\n\0\0\0\r" + header + zlib.crc32(header).to_bytes(4, "big") + b"\0\0\0\0IDAT\0\0\0\0"
 
 
-def test_pictures_are_jpeg_or_png_and_no_other_decoder_sees_them(tmp_path, monkeypatch):
-  monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was called"))
-  png = [_saved(image, "PNG") for image in IMAGES[:10]]
+def test_pictures_may_be_png_of_8_bits_a_channel(tmp_path):
+  png = [_png(image) for image in IMAGES[:10]]
   splits = _npz(tmp_path, **_stream(*png))
   assert {*map(bytes, np.concatenate([part.images for part in splits[:3]]))} == {*map(bytes, IMAGES[:10])}
-  for kind in ("EPS", "GIF", "TIFF", "BMP"):
-    with pytest.raises(UserError, match="record 0 is not a whole picture in JPEG or PNG"):
-      _npz(tmp_path, **_stream(*[_saved(IMAGES[0], kind)] * 10))
   with pytest.raises(UserError, match="record 0 has 5 x 6 pixels of mode I.*8 bits a channel"):
-    _npz(tmp_path, **_stream(*[_saved(IMAGES[0, ..., 0].astype(np.uint16), "PNG")] * 10))
+    _npz(tmp_path, **_stream(*[_png(IMAGES[0, ..., 0].astype(np.uint16))] * 10))
 
 
 @pytest.mark.parametrize(("records", "message"), [
   ([_claims(12_000, 12_000)] * 2, "record 0 has 12,000 x 12,000 pixels"),
   ([_claims(60_000, 60_000)] * 2, "record 0 is not a whole picture"),
   ([_claims(10_000, 10_000)] * 99, r"99 pictures of 10000x10000 would take 29.7 GB of memory"),
-  ([_saved(IMAGES[0], "PNG"), _claims(11_000, 11_000)], "record 1 is 11000x11000 where the first is 6x5"),
+  ([_png(IMAGES[0]), _claims(11_000, 11_000)], "record 1 is 11000x11000 where the first is 6x5"),
 ], ids=["12,000", "60,000", "many", "second"])
 def test_the_size_of_pictures_is_checked_before_they_are_decoded(records, message, tmp_path, monkeypatch):
   monkeypatch.setattr(capacity, "memory", lambda: 2 * 10**10)
@@ -149,16 +114,6 @@ def test_the_size_of_pictures_is_checked_before_they_are_decoded(records, messag
     "a picture was decoded"))
   with pytest.raises(UserError, match=message), warnings.catch_warnings(action="error"):
     _npz(tmp_path, **_stream(*records))
-
-
-def test_two_forms_of_one_file_and_offsets_that_wrap_are_refused(tmp_path):
-  with pytest.raises(UserError, match="images_test, labels_test, and not both"):
-    _npz(tmp_path, images=IMAGES, labels=LABELS, images_train=IMAGES, labels_train=LABELS, images_test=IMAGES,
-         labels_test=LABELS)
-  offsets = OFFSETS.astype(np.uint64)
-  offsets[[5, 6]] = offsets[[6, 5]]
-  with pytest.raises(UserError, match="offsets must rise"):
-    _npz(tmp_path, images=STREAM, labels=LABELS, offsets=offsets)
 
 
 @pytest.mark.parametrize(("num_classes", "each", "expected"), [(10, 5000, 20_431), (100, 500, 19_573)])

@@ -150,19 +150,11 @@ def step(name, options, rows=None):
   return padded
 
 
-def example_reference(name, logits, labels, options, frozen=None):
-  """The reference's values ``[N]``; ``labels`` integers, or targets ``[N, K]``."""
-  targets = labels if np.ndim(labels) == 2 else np.eye(logits.shape[1])[labels]
-  return _reference(name, logits, targets, options, frozen)
-
-
-def batch_reference(name, logits, labels, options, frozen=None):
-  """The reference's value."""
-  return _reference(name, logits, np.asarray(labels), options, frozen)
-
-
-def _reference(name, logits, labels, options, frozen):
-  function = getattr(references, name)
+def reference(name, logits, labels, options, frozen=None):
+  """The reference's values ``[N]``, or its value of a loss per batch; ``labels`` integers, or targets ``[N, K]``."""
+  function, labels = getattr(references, name), np.asarray(labels)
+  if name in PER_EXAMPLE and labels.ndim == 1:
+    labels = np.eye(logits.shape[1])[labels]
   if frozen is not None and "frozen" in inspect.signature(function).parameters:
     options = {**options, "frozen": frozen.astype(np.float64)}
   return function(np.asarray(logits, np.float64), labels, **options)
@@ -177,9 +169,9 @@ def slope(function, logits, direction, step=1e-5):
 def check_examples(name, options, step, logits, labels):
   """A per-example loss and its gradient against the reference, row by row."""
   values, gradients = step(logits, labels)
-  np.testing.assert_allclose(values, example_reference(name, logits, labels, options), rtol=2e-5, atol=1e-7)
+  np.testing.assert_allclose(values, reference(name, logits, labels, options), rtol=2e-5, atol=1e-7)
   direction = np.random.default_rng(len(labels)).normal(size=logits.shape)
-  expected = slope(lambda z: example_reference(name, z, labels, options, logits), logits, direction)
+  expected = slope(lambda z: reference(name, z, labels, options, logits), logits, direction)
   np.testing.assert_allclose(np.sum(gradients * direction, axis=1), expected, rtol=2e-3, atol=2e-5)
 
 
@@ -190,8 +182,8 @@ def check_batch(name, options, step, logits, labels, where=None):
   logits, labels = logits[keep], labels[keep]
   # Selective risk divides the rounding of its scores, of up to log K, by ν.
   rounding = 8 * 2**-24 * np.log(logits.shape[1]) / options.get("smoothing", 0.1) if name == "selective_risk" else 0
-  np.testing.assert_allclose(value, batch_reference(name, logits, labels, options), rtol=2e-5 + rounding, atol=1e-6)
+  np.testing.assert_allclose(value, reference(name, logits, labels, options), rtol=2e-5 + rounding, atol=1e-6)
   direction = np.random.default_rng(len(labels)).normal(size=logits.shape)
-  expected = slope(lambda z: batch_reference(name, z, labels, options, logits), logits, direction)
+  expected = slope(lambda z: reference(name, z, labels, options, logits), logits, direction)
   actual = np.sum(np.asarray(gradient, np.float64)[keep] * direction)
   np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-4, err_msg=f"N = {len(labels)}")

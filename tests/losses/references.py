@@ -6,26 +6,19 @@ per-batch losses take logits ``[N, K]`` and labels, integers ``[N]`` or targets 
 gradients that the losses have.
 """
 
+import functools
+
 import numpy as np
 from scipy import special
 
-
-def softmax(z):
-  e = np.exp(z - z.max(-1, keepdims=True))
-  return e / e.sum(-1, keepdims=True)
-
-
-def _without_top(z):
-  """The logits less the largest one, and the same with -inf in place of one largest logit of each row."""
-  below = z - z.max(-1, keepdims=True)
-  others = below.copy()
-  np.put_along_axis(others, z.argmax(-1)[..., None], -np.inf, -1)
-  return below, others
+softmax = functools.partial(special.softmax, axis=-1)
 
 
 def log_softmax(z):
-  below, others = _without_top(z)
+  below = z - z.max(-1, keepdims=True)
   # The top class is left out of log1p's argument: its own 1 would round the sum of the others away.
+  others = below.copy()
+  np.put_along_axis(others, z.argmax(-1)[..., None], -np.inf, -1)
   return below - np.log1p(np.exp(others).sum(-1, keepdims=True))
 
 

@@ -53,18 +53,3 @@ def test_values_outside_the_edges_belong_to_the_outer_bins():
   expected = [-(1 - low)**2 * np.log(low), -(1 + high) * np.log(high)]
   actual = jax.jit(losses.adaptive_focal)(logits, labels, gammas=gammas, bin_edges=edges)
   np.testing.assert_allclose(actual, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("call", "message"), [
-  (lambda s: losses.update_adaptive_focal(s, np.ones((2, 2)), np.ones((2, 2))), "confidence must have"),
-  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(3)), "correct must have the shape"),
-  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(2), switch=-1), "switch must be in"),
-  (lambda s: losses.update_adaptive_focal(s, np.ones(2), np.ones(2), gamma_min=3, gamma_max=1), "gamma_min must not "
-   "exceed gamma_max: got 3 and 1"),
-  (lambda s: losses.init_adaptive_focal(0), "num_bins must be in"),
-  (lambda s: losses.adaptive_focal(np.ones((2, 2)), np.zeros(2, int), gammas=s.gammas, bin_edges=s.gammas),
-   r"gammas must be \[B\] and bin_edges \[B \+ 1\]: got shapes \(15,\) and \(15,\)"),
-])
-def test_mistakes_are_named(call, message):
-  with pytest.raises(ValueError, match=message):
-    call(losses.init_adaptive_focal())

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from scipy import special
 
 from calib_jax import losses
@@ -54,12 +53,3 @@ def test_extreme_logits_and_masked_classes_are_finite_and_masked_examples_may_be
   np.testing.assert_array_equal(values[1], 0)
   assert np.isfinite(gradient).all() and not gradient[:, 1].any() and gradient[:, 0].any()
   assert not gradient[:, 0, 0, 1].any() and gradient[1, 0, 1, 2] == 0
-
-
-@pytest.mark.parametrize(("shape", "options", "error", "message"), [
-  (5, {}, ValueError, r"logits must be \[V, ..., K\], with at least one view on.*\(5,\)"),
-  ((0, 2, 5), {}, ValueError, r"with at least one view on the first axis: got shape \(0, 2, 5\)"),
-  ((3, 2, 5), {"where": np.ones(3, bool)}, ValueError, "where")])
-def test_mistakes_are_named(shape, options, error, message):
-  with pytest.raises(error, match=message):
-    losses.jensen_shannon_consistency(np.zeros(shape), **options)

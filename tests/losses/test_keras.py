@@ -17,9 +17,9 @@ FORMS = {"numbers": LABELS.astype(np.float32), "a column": LABELS[:, None].astyp
 def test_labels_in_every_form_of_keras_give_the_loss_of_integers():
   values = jax.jit(lambda forms: [losses.keras("focal")(forms[form], LOGITS) for form in FORMS])(FORMS)
   for form, actual in zip(FORMS, values, strict=True):
-    np.testing.assert_allclose(actual, cases.example_reference("focal", LOGITS, LABELS, {}), rtol=1e-5, err_msg=form)
+    np.testing.assert_allclose(actual, cases.reference("focal", LOGITS, LABELS, {}), rtol=1e-5, err_msg=form)
   actual = jax.jit(losses.keras("soft_binned_ece", num_bins=5))(FORMS["a column"], LOGITS)
-  expected = cases.batch_reference("soft_binned_ece", LOGITS, LABELS, {"num_bins": 5})
+  expected = cases.reference("soft_binned_ece", LOGITS, LABELS, {"num_bins": 5})
   np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 

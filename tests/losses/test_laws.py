@@ -40,7 +40,7 @@ def test_a_score_and_a_loss_of_ones_own():
   logits, labels = cases.data(30, 4)
   own = jax.jit(lambda z, low: losses.selective_risk(z, labels, confidence=confidence.margin, loss=losses.focal,
                                                      score_range=(low, 1.0)))(logits, 0.0)
-  named = cases.batch_reference("selective_risk", logits, labels, {"confidence": "margin", "loss": "focal"})
+  named = cases.reference("selective_risk", logits, labels, {"confidence": "margin", "loss": "focal"})
   np.testing.assert_allclose(own, named, rtol=2e-5)
 
 
@@ -56,10 +56,10 @@ def test_mmce_equals_its_double_sum_also_where_confidences_tie(options):
   logits = rng.choice(np.array([[3.0, 0.0, 1.0], [0.0, 2.0, 0.5], [0.0, 0.1, 0.0]], np.float32), 60)
   labels = rng.integers(0, 3, 60)
   value, gradient = cases.step("mmce", options)(logits, labels)
-  np.testing.assert_allclose(value, cases.batch_reference("mmce", logits, labels, options), rtol=1e-5)
+  np.testing.assert_allclose(value, cases.reference("mmce", logits, labels, options), rtol=1e-5)
   for direction in rng.normal(size=(3, 60, 3)):
     # A central difference of |r - r'| is 0 where r = r', as the loss's derivative is.
-    expected = cases.slope(lambda z: cases.batch_reference("mmce", z, labels, options), logits, direction)
+    expected = cases.slope(lambda z: cases.reference("mmce", z, labels, options), logits, direction)
     np.testing.assert_allclose(np.sum(gradient * direction), expected, rtol=1e-3, atol=1e-6)
 
 

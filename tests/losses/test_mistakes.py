@@ -98,27 +98,27 @@ def test_every_option_refuses_what_is_not_of_its_kind_or_out_of_its_range(name):
       jax.eval_shape(lambda z, o=option, x=value: losses.get(name, **{**cases.FIRST[name], o: x})(z, INTS), FLOATS)
 
 
-@pytest.mark.parametrize(("name", "options", "error", "message"), [
-  ("focal", {"gamma": -1}, ValueError, r"gamma must be in \[0, inf\): got -1"),
-  ("focal", {"gamma": "2"}, TypeError, "gamma must be a number: got '2'"),
-  ("sample_dependent_focal", {"thresholds": (0.5, 0.2), "gammas": (1, 2, 3)}, ValueError, "ascend"),
-  ("sample_dependent_focal", {"gammas": (1,)}, ValueError, "gammas must be one more than thresh"),
-  ("sample_dependent_focal", {"gammas": (1, -1)}, ValueError, r"gammas must be in \[0, inf\): got -1"),
-  ("soft_avuc", {"where": INTS}, TypeError, "where must be boolean: got dtype int32"),
-  ("soft_avuc", {"where": INTS[:2] > 0}, ValueError, r"where must have shape \(4,\)"),
-  ("soft_binned_ece", {"form": "lable"}, ValueError, "got 'lable'. Did you mean 'label'"),
-  ("avuc", {}, TypeError, "threshold"),
-  ("aurc", {"loss": "focl"}, ValueError, "loss must be one of .*'cross_entropy'.*Did you mean 'focal'"),
-  ("selective_risk", {"confidence": lambda p: p[:, 0]}, ValueError, "the range of .* is not known: give score_range"),
-  ("selective_risk", {"counts": np.zeros(16)}, ValueError,
-   r"counts must have shape \(64,\), one number for each of num_bins: got \(16,\)"),
-])
-def test_options_that_mean_nothing_are_named(name, options, error, message):
-  with pytest.raises(error, match=message):
-    jax.eval_shape(lambda z: getattr(losses, name)(z, INTS, **options), FLOATS)
+BINS, CLASSES = losses.init_adaptive_focal(), losses.init_class_adaptive(2)
+
+
+def _own(logits, labels, *, where, axis_name):
+  return jnp.zeros(())
 
 
 @pytest.mark.parametrize(("call", "error", "message"), [
+  (lambda: losses.focal(FLOATS, INTS, gamma=-1), ValueError, r"gamma must be in \[0, inf\): got -1"),
+  (lambda: losses.focal(FLOATS, INTS, gamma="2"), TypeError, "gamma must be a number: got '2'"),
+  (lambda: losses.sample_dependent_focal(FLOATS, INTS, thresholds=(0.5, 0.2), gammas=(1, 2, 3)), ValueError, "ascend"),
+  (lambda: losses.sample_dependent_focal(FLOATS, INTS, gammas=(1,)), ValueError, "gammas must be one more than thresh"),
+  (lambda: losses.sample_dependent_focal(FLOATS, INTS, gammas=(1, -1)), ValueError,
+   r"gammas must be in \[0, inf\): got -1"),
+  (lambda: losses.soft_avuc(FLOATS, INTS, where=INTS), TypeError, "where must be boolean: got dtype int32"),
+  (lambda: losses.soft_binned_ece(FLOATS, INTS, form="lable"), ValueError, "got 'lable'. Did you mean 'label'"),
+  (lambda: losses.avuc(FLOATS, INTS), TypeError, "threshold"),
+  (lambda: losses.aurc(FLOATS, INTS, loss="focl"), ValueError,
+   "loss must be one of .*'cross_entropy'.*Did you mean 'focal'"),
+  (lambda: losses.selective_risk(FLOATS, INTS, confidence=lambda p: p[:, 0]), ValueError,
+   "the range of .* is not known: give score_range"),
   (lambda: losses.focal(FLOATS.astype(int), INTS), TypeError, "logits must be floating point: got dtype int"),
   (lambda: losses.focal(FLOATS[0], INTS[:3]), ValueError, r"logits \(3,\) and labels \(3,\)\. Logits of binary "
    r"labels become \[\.\.\., 2\] by losses.two_class\(logits\)\."),
@@ -136,6 +136,34 @@ def test_options_that_mean_nothing_are_named(name, options, error, message):
   (lambda: losses.get("soft_ece"), ValueError, "Did you mean 'soft_binned_ece'"),
   (lambda: losses.get("fokal"), ValueError, "must be one of .*'cross_entropy'.*Did you mean 'focal'"),
   (lambda: losses.get("focal", gama=2), TypeError, "focal has no option 'gama'; it has gamma, .* Did you mean 'gamma'"),
+  (lambda: losses.update_adaptive_focal(BINS, np.ones((2, 2)), np.ones((2, 2))), ValueError, "confidence must have"),
+  (lambda: losses.update_adaptive_focal(BINS, np.ones(2), np.ones(3)), ValueError, "correct must have the shape"),
+  (lambda: losses.update_adaptive_focal(BINS, np.ones(2), np.ones(2), switch=-1), ValueError, "switch must be in"),
+  (lambda: losses.update_adaptive_focal(BINS, np.ones(2), np.ones(2), gamma_min=3, gamma_max=1), ValueError,
+   "gamma_min must not exceed gamma_max: got 3 and 1"),
+  (lambda: losses.init_adaptive_focal(0), ValueError, "num_bins must be in"),
+  (lambda: losses.adaptive_focal(FLOATS, INTS, gammas=BINS.gammas, bin_edges=BINS.gammas), ValueError,
+   r"gammas must be \[B\] and bin_edges \[B \+ 1\]: got shapes \(15,\) and \(15,\)"),
+  (lambda: losses.update_class_adaptive(CLASSES, 1, FLOATS), ValueError, r"logits must be \[N, 2\], one column"),
+  (lambda: losses.update_class_adaptive(CLASSES, 1, FLOATS[:, :2], margin=0.0), ValueError, "margin must be in"),
+  (lambda: losses.update_class_adaptive(CLASSES, 1, FLOATS[:, :2], growth=0.5), ValueError, "growth must be in"),
+  (lambda: losses.init_class_adaptive(0), ValueError, "num_classes must be in"),
+  (lambda: losses.init_class_adaptive(2, 0.0), ValueError, "curvature must be in"),
+  (lambda: losses.class_adaptive_label_smoothing(FLOATS, INTS, **CLASSES._asdict()), ValueError,
+   r"multipliers must be \[K\] or one number: got shape \(2,\) and logits \(4, 3\)"),
+  (lambda: losses.class_adaptive_label_smoothing(FLOATS, INTS, curvature=CLASSES.curvature), ValueError,
+   r"curvature must be \[K\] or one number"),
+  (lambda: losses.composite(lambda z, y: z[:, 0], _own)(FLOATS, INTS, weights=INTS), ValueError,
+   "secondary takes no weights"),
+  (lambda: losses.composite(_own)(FLOATS, INTS, weights=INTS), ValueError, "primary takes no weights"),
+  (lambda: losses.composite("focal", ["mmce", "aurc"]), TypeError,
+   r"secondary must be one loss, by name or as a function: got \['mmce', 'aurc'\]"),
+  (lambda: losses.composite("focal", reduction="max"), ValueError, "reduction must be one of 'mean', 'sum': got 'max'"),
+  (lambda: losses.jensen_shannon_consistency(np.zeros(5)), ValueError,
+   r"logits must be \[V, ..., K\], with at least one view on.*\(5,\)"),
+  (lambda: losses.jensen_shannon_consistency(np.zeros((0, 2, 5))), ValueError,
+   r"with at least one view on the first axis: got shape \(0, 2, 5\)"),
+  (lambda: losses.jensen_shannon_consistency(np.zeros((3, 2, 5)), where=np.ones(3, bool)), ValueError, "where"),
 ])
 def test_mistakes_are_named(call, error, message):
   for run in (call, jax.jit(call)):

@@ -26,7 +26,7 @@ class TestLossesPerBatch:
         keep = references.away_from_jumps(name, logits.astype(np.float64), options)
         logits, labels = logits[keep], labels[keep]
         value, gradient = step(logits, labels)
-      expected = cases.batch_reference(name, logits, labels, options)
+      expected = cases.reference(name, logits, labels, options)
       np.testing.assert_allclose(value, expected, rtol=5e-5, atol=1e-6, err_msg=edge)
 
   def test_where_equals_slicing_also_over_nan_and_labels_out_of_range(self, step, name, options):
@@ -61,12 +61,12 @@ class TestLossesPerBatch:
       lowered = cases.masked(logits.astype(np.float64), mask, -1e4)
       keep = references.away_from_jumps(name, lowered, options)
       value, gradient = step(np.where(mask, -np.inf, logits), labels, keep)
-      expected = cases.batch_reference(name, lowered[keep], labels[keep], options)
+      expected = cases.reference(name, lowered[keep], labels[keep], options)
       # Rounding weighs up to ten times as much as elsewhere: selective risk divides that of its scores by ν.
       np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
       assert np.isfinite(gradient).all() and not gradient[mask].any()
       direction = np.random.default_rng(0).normal(size=logits.shape) * ~mask * keep[:, None]
-      slope = cases.slope(lambda z, y=labels[keep], keep=keep, lowered=lowered: cases.batch_reference(
+      slope = cases.slope(lambda z, y=labels[keep], keep=keep, lowered=lowered: cases.reference(
         name, z[keep], y, options, lowered[keep]), lowered, direction)
       np.testing.assert_allclose(np.sum(gradient * direction, dtype=np.float64), slope, rtol=2e-3, atol=2e-4)
 
@@ -80,6 +80,6 @@ class TestLossesPerBatch:
     if name in ("aurc", "selective_risk", "generative_cross_entropy") and options.get("loss") != "brier":
       assert value == np.inf
     else:
-      expected = cases.batch_reference(name, lowered[keep], labels[keep], options)
+      expected = cases.reference(name, lowered[keep], labels[keep], options)
       np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
     assert np.isnan(step(np.where(np.arange(30)[:, None] == 3, -np.inf, logits), labels)[0])  # All classes masked.

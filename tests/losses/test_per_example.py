@@ -22,7 +22,7 @@ class TestLossesPerExample:
     logits, labels = (np.concatenate(x) for x in zip(*cases.EXTREMES.values(), strict=True))
     values, gradients = step(logits, labels)
     assert np.isfinite(values).all() and np.isfinite(gradients).all()
-    np.testing.assert_allclose(values, cases.example_reference(name, logits, labels, options), rtol=5e-5, atol=1e-6)
+    np.testing.assert_allclose(values, cases.reference(name, logits, labels, options), rtol=5e-5, atol=1e-6)
 
   def test_what_is_not_finite_is_not_hidden_and_stays_in_its_row(self, step, name, options):
     logits, labels = cases.data(4, 3)
@@ -66,10 +66,10 @@ class TestLossesPerExample:
       return
 
     lowered = cases.masked(logits.astype(np.float64), mask, -1e4)
-    np.testing.assert_allclose(values, cases.example_reference(name, lowered, labels, options), rtol=2e-5, atol=1e-7)
+    np.testing.assert_allclose(values, cases.reference(name, lowered, labels, options), rtol=2e-5, atol=1e-7)
     assert np.isfinite(gradients).all() and not gradients[mask].any()
     direction = np.random.default_rng(0).normal(size=logits.shape) * ~mask
-    expected = cases.slope(lambda z: cases.example_reference(name, z, labels, options, lowered), lowered, direction)
+    expected = cases.slope(lambda z: cases.reference(name, z, labels, options, lowered), lowered, direction)
     np.testing.assert_allclose(np.sum(gradients * direction, axis=1), expected, rtol=2e-3, atol=2e-5)
 
   def test_a_masked_label_is_infinite_and_moves_nothing(self, step, name, options):
@@ -80,7 +80,7 @@ class TestLossesPerExample:
     if name in cases.EVERY_CLASS:
       assert not np.isfinite(values).any()
     elif name in cases.BOUNDED:
-      expected = cases.example_reference(name, cases.masked(logits, at_label, -1e4), labels, options)
+      expected = cases.reference(name, cases.masked(logits, at_label, -1e4), labels, options)
       np.testing.assert_allclose(np.delete(values, 7), np.delete(expected, 7), rtol=2e-5)
       assert np.isnan(values[7]) and np.isfinite(np.delete(gradients, 7, axis=0)).all()
     else:
@@ -103,7 +103,7 @@ MASKED = np.array([[1.0, 2.0, 0.5], [1.0, -np.inf, 0.0], [-np.inf, 1.0, 0.0], [0
                                                if p.values[0] in cases.SOFT])
 def test_masked_classes_of_distributions(step, name, options):
   values, gradients = step(MASKED, SOFT)
-  expected = cases.example_reference(name, cases.masked(MASKED, np.isinf(MASKED), -1e4), SOFT, options)
+  expected = cases.reference(name, cases.masked(MASKED, np.isinf(MASKED), -1e4), SOFT, options)
   expected[2] = expected[2] if name in cases.BOUNDED else np.inf
   np.testing.assert_allclose(values, expected, rtol=2e-5)
   assert np.isfinite(gradients).all() and not gradients[np.isinf(MASKED)].any()

@@ -18,7 +18,7 @@ def test_selective_risk_keeps_its_digits_where_all_tails_are_tiny():
   # Five bins and ν = 1e-4: scores stand up to a thousand ν above the highest centre.
   options = {"smoothing": 1e-4, "num_bins": 5, "low_confidence_coverage": 1.0}
   (logits, labels), step = cases.data(64, 3), cases.step("selective_risk", options)
-  expected = cases.batch_reference("selective_risk", logits, labels, options)
+  expected = cases.reference("selective_risk", logits, labels, options)
   np.testing.assert_allclose(step(logits, labels)[0], expected, rtol=2e-5)
   cases.check_batch("selective_risk", options, step, logits, labels)
 
@@ -28,7 +28,7 @@ def test_smoothed_cross_entropy_keeps_its_digits_on_logits_shifted_by_1e4():
   logits += np.float32(1e4)  # Rounded to multiples of 2^-10, so that all differences of logits are exact in float32.
   for a in (0.1, 1.0):
     values = cases.step("cross_entropy", {"label_smoothing": a})(logits, labels)[0]
-    expected = cases.example_reference("cross_entropy", logits, labels, {"label_smoothing": a})
+    expected = cases.reference("cross_entropy", logits, labels, {"label_smoothing": a})
     np.testing.assert_allclose(values, expected, rtol=2e-5)
 
 
@@ -38,7 +38,7 @@ def test_soft_bins_of_almost_no_width_are_finite_and_right_at_extremes():
   for logits, labels in cases.EXTREMES.values():
     value, gradient = step(logits, labels)
     assert np.isfinite(gradient).all()
-    expected = cases.batch_reference("soft_binned_ece", logits, labels, options)
+    expected = cases.reference("soft_binned_ece", logits, labels, options)
     np.testing.assert_allclose(value, expected, rtol=5e-5, atol=1e-6)
 
 
@@ -72,4 +72,4 @@ def test_float64_stays_float64():
       loss = jax.eval_shape(losses.get(name, **options), logits.astype(np.float64), labels)
       assert loss.dtype == jnp.float64, name
     value = jax.jit(losses.soft_avuc)(logits.astype(np.float64), labels)
-    np.testing.assert_allclose(value, cases.batch_reference("soft_avuc", logits, labels, {}), rtol=1e-12)
+    np.testing.assert_allclose(value, cases.reference("soft_avuc", logits, labels, {}), rtol=1e-12)

@@ -17,14 +17,13 @@ WITHOUT_GRADIENT = {("brier_weighted_cross_entropy", "gamma"), ("brier_weighted_
                                                if cases.numbers(*p.values)])
 def test_derivatives_in_numeric_options_are_those_of_the_reference(name, options):
   logits, labels = cases.data(64, 3)
-  step, reference = cases.step(name, options), (
-    cases.example_reference if name in cases.PER_EXAMPLE else cases.batch_reference)
+  step = cases.step(name, options)
   step(logits, labels)
   for option, x in cases.numbers(name, options).items():
     if x.ndim:
       continue  # Exponents of bins, which carry no gradient.
     low, high = (x, x + 1e-5) if x == 0 else (x * (1 - 1e-5), x * (1 + 1e-5))
-    below, above = (np.sum(reference(name, logits, labels, {**options, option: end})) for end in (low, high))
+    below, above = (np.sum(cases.reference(name, logits, labels, {**options, option: end})) for end in (low, high))
     slope = 0 if (name, option) in WITHOUT_GRADIENT else (above - below) / (high - low)
     np.testing.assert_allclose(step.slopes[option], slope, rtol=2e-3, atol=2e-4, err_msg=option)
 
@@ -40,9 +39,9 @@ def test_weights_of_composite_and_rates_of_updates_may_be_traced():
 
   options = {"rate": 2.0, "switch": 0.1, "gamma_min": -1.0, "gamma_max": 1.5}
   total, slope, gammas = both(0.5, options)
-  secondary = cases.batch_reference("mmce", logits, labels, {})
+  secondary = cases.reference("mmce", logits, labels, {})
   np.testing.assert_allclose(slope, secondary, rtol=1e-5)
-  focal = np.mean(cases.example_reference("focal", logits, labels, {}))
+  focal = np.mean(cases.reference("focal", logits, labels, {}))
   np.testing.assert_allclose(total, focal + 0.5 * secondary, rtol=1e-5)
   # Sorted, the confidences are 0.3, of a wrong prediction, and 0.6, 0.7 and 0.9 of correct ones.
   np.testing.assert_allclose(gammas, np.minimum(1.5, np.exp(2 * np.array([0.3, -0.4, -0.3, -0.1]))), rtol=1e-5)

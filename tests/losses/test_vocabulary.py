@@ -141,9 +141,9 @@ def test_rows_that_are_ignored_may_hold_anything():
   (_, values), (of_features, _) = expected
   assert not any(np.any(x[~where]) for x in (*values[:2], of_features))
   logits = (FEATURES @ KERNEL + BIAS)[where]
-  focal = cases.example_reference("focal", logits, labels[where], {})
+  focal = cases.reference("focal", logits, labels[where], {})
   np.testing.assert_allclose(values[0][where], focal, rtol=1e-5, atol=1e-6)
-  np.testing.assert_allclose(values[2], cases.batch_reference("soft_avuc", logits, labels[where], {}), rtol=1e-5)
+  np.testing.assert_allclose(values[2], cases.reference("soft_avuc", logits, labels[where], {}), rtol=1e-5)
   assert not any(np.any(x) for x in jax.tree.leaves(step(blank, kernel, np.full(N, -100), np.zeros(N, bool))))
 
 
@@ -173,10 +173,10 @@ def test_leading_axes_and_weights():
     losses.from_features(loss, features, arrays[1], labels, bias=arrays[2], chunk=CHUNK, **given)
     for loss, given in (("focal", {}), ("soft_avuc", {"weights": weights}))])(features, labels, split)
   logits = FEATURES @ KERNEL + BIAS
-  expected = cases.example_reference("focal", logits, LABELS, {})
+  expected = cases.reference("focal", logits, LABELS, {})
   np.testing.assert_allclose(focal, expected.reshape(4, 6), rtol=1e-5, atol=1e-6)
   repeated = (np.repeat(x, weights, axis=0) for x in (logits, LABELS))
-  np.testing.assert_allclose(soft_avuc, cases.batch_reference("soft_avuc", *repeated, {}), rtol=1e-5)
+  np.testing.assert_allclose(soft_avuc, cases.reference("soft_avuc", *repeated, {}), rtol=1e-5)
 
 
 def test_devices_give_the_value_and_gradient_of_the_global_batch():
