@@ -218,6 +218,9 @@ def _from_file(argument: str) -> ml_collections.ConfigDict:
   except Exception as error:  # The user's own file may raise any exception.
     unknown = re.search(r'Key "(.*?)" does not exist', str(error))
     reason, near = error, ""
+    absent = unknown or re.match(r"\W+(\w+)\W.*Did you mean", str(error))
+    if absent and (moved := overrides.moved(absent[1])):
+      raise UserError(f"--config: {path}: {moved}") from error
     if unknown:
       reason = f"the config has no key {unknown[1]!r} there; configs/common.py lists them"
       near = overrides.elsewhere(importlib.import_module("configs.common").get_config(), unknown[1])
