@@ -1,4 +1,4 @@
-"""The variational calibration error against its definition, and the laws of a lower bound."""
+"""The variational calibration error against its definition by proper losses, and the laws of a lower bound."""
 
 import numpy as np
 import pytest
@@ -38,17 +38,44 @@ def predictions(n, num_classes=4, factor=2.0, seed=0):
   return special.softmax(factor * logits, axis=1), (logits + rng.gumbel(size=logits.shape)).argmax(1)
 
 
-def test_it_counts_where_the_recalibration_is_below_and_above_the_confidence():
+def proper_loss(f, g, y, norm):
+  """Eq. of the proper loss of an example that has the divergence ``-norm(g - f)``: its tangent at g, taken at y."""
+  d = g - f
+  size = np.linalg.norm(d, norm)
+  if not size:
+    return 0.0
+  gradient = np.zeros(len(d))
+  if norm == np.inf:
+    k = np.abs(d).argmax()
+    gradient[k] = np.sign(d[k])
+  else:
+    for k in range(len(d)):
+      gradient[k] = np.sign(d[k]) * (abs(d[k]) / size) ** (norm - 1)
+  return -size - gradient @ (y - g)
+
+
+@pytest.mark.parametrize("norm", [1, 2, "max"])
+def test_it_is_the_proper_loss_that_the_recalibration_removes(norm):
+  probs, labels = predictions(60)
+  g = special.softmax(np.log(probs) / 2, axis=1)
+  units = np.eye(4)[labels]
+  order = np.inf if norm == "max" else norm
+  removed = [proper_loss(f, f, y, order) - proper_loss(f, x, y, order) for f, x, y in zip(probs, g, units, strict=True)]
+  error = metrics.variational_calibration_error(probs, labels, norm=norm, form="canonical", classifier=Powered())
+  np.testing.assert_allclose(error.estimate, np.mean(removed), rtol=1e-12)
+  np.testing.assert_allclose(error.low, np.mean(removed) - 1.6448536 * np.std(removed) * (2 / 60) ** 0.5, rtol=1e-6)
+
+
+def test_of_the_top_label_it_counts_where_the_recalibration_is_below_and_above_the_confidence():
   probs, labels = predictions(80, num_classes=3)
   confidence, correct = probs.max(1), probs.argmax(1) == labels
   recalibrated = confidence**0.5 / (confidence**0.5 + (1 - confidence) ** 0.5)
-  over = np.where(recalibrated < confidence, confidence - correct, 0)
-  under = np.where(recalibrated > confidence, correct - confidence, 0)
-  for sign, values in (("over", over), ("under", under), ("both", over + under)):
-    error = metrics.variational_calibration_error(probs, labels, sign=sign, classifier=Powered())
-    np.testing.assert_allclose(error.estimate, values.mean(), rtol=1e-12)
-    np.testing.assert_allclose(error.low, values.mean() - 1.6448536 * values.std() * (2 / 80) ** 0.5, rtol=1e-6)
-  assert over.any() and under.any()
+  over = np.where(recalibrated < confidence, confidence - correct, 0).mean()
+  under = np.where(recalibrated > confidence, correct - confidence, 0).mean()
+  error = {sign: metrics.variational_calibration_error(probs, labels, sign=sign, classifier=Powered()).estimate
+           for sign in ("over", "under", "both")}
+  np.testing.assert_allclose([error["over"], error["under"], error["both"]], [over, under, over + under], rtol=1e-12)
+  assert over and under
 
 
 def test_boosting_shows_overconfidence():
@@ -71,6 +98,8 @@ def test_extremes():
   right = metrics.variational_calibration_error(certain, certain.argmax(1))
   wrong = metrics.variational_calibration_error(certain, (certain.argmax(1) + 1) % 3)
   assert right == (0, 0) and wrong == (1, 1)
+  absent = metrics.variational_calibration_error(predictions(40)[0], np.zeros(40, int), form="canonical")
+  assert np.isfinite(absent).all()
   copies = metrics.variational_calibration_error(*[np.repeat(x, 5, 0) for x in predictions(60)], classifier=Powered(),
                                                  groups=np.repeat(np.arange(60), 5))
   once = metrics.variational_calibration_error(*predictions(60), classifier=Powered())
@@ -78,3 +107,5 @@ def test_extremes():
   np.testing.assert_allclose(copies.estimate - copies.low, (once.estimate - once.low) * (60 / 59) ** 0.5, rtol=1e-9)
   with pytest.raises(ValueError, match="5 folds needs at least 5 examples"):
     metrics.variational_calibration_error(certain[:4], certain[:4].argmax(1))
+  with pytest.raises(ValueError, match='form="canonical" needs sign="both"'):
+    metrics.variational_calibration_error(certain, certain.argmax(1), sign="over", form="canonical")
