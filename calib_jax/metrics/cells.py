@@ -9,6 +9,7 @@ density, x (1 + t (1 - x)), correct ones. ``_correct_among`` computes this, with
 is not negative, and the result limited to what is possible.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -32,18 +33,22 @@ class Cells(NamedTuple):
   excess: Array  # ``[cells]`` floats, the sum of the examples' confidences minus that of ``lowest`` of their cell.
   correct_excess: Array  # ``[cells]`` floats, the same sum over correct examples.
 
-  def between(self, ranks: Array) -> tuple[Array, Array, Array]:
-    """The examples between each of the ``ranks`` and the next, the correct ones, and their gap."""
+  def between(self) -> Callable[[Array], tuple[Array, Array, Array]]:
+    """A function of ranks to the examples, correct ones and gap between each; what it shares is computed once."""
     cumulated, correct_before = jnp.cumsum(self.counts), jnp.cumsum(self.correct) - self.correct
-    sums = self.sums()
+    sums, depth = self.sums(), self.depth()
     high, low = exact_cumsum(sums)
-    cell = jnp.minimum(jnp.searchsorted(cumulated, ranks, side="right").astype(jnp.int32), len(cumulated) - 1)
-    first = ranks - (cumulated[cell] - self.counts[cell])
-    part = first.astype(jnp.float32) / jnp.maximum(self.counts[cell], 1).astype(jnp.float32)
-    num_correct = jnp.diff(self._correct_among(first, cell, self.depth()[cell]))
-    num_correct += jnp.diff(correct_before[cell]).astype(jnp.float32)
-    confidence = jnp.diff(high[cell]) + (jnp.diff(low[cell]) + jnp.diff(part * sums[cell]))
-    return jnp.diff(ranks).astype(jnp.float32), num_correct, confidence - num_correct
+
+    def between(ranks):
+      cell = jnp.minimum(jnp.searchsorted(cumulated, ranks, side="right").astype(jnp.int32), len(cumulated) - 1)
+      first = ranks - (cumulated[cell] - self.counts[cell])
+      part = first.astype(jnp.float32) / jnp.maximum(self.counts[cell], 1).astype(jnp.float32)
+      num_correct = jnp.diff(self._correct_among(first, cell, depth[cell]))
+      num_correct += jnp.diff(correct_before[cell]).astype(jnp.float32)
+      confidence = jnp.diff(high[cell]) + (jnp.diff(low[cell]) + jnp.diff(part * sums[cell]))
+      return jnp.diff(ranks).astype(jnp.float32), num_correct, confidence - num_correct
+
+    return between
 
   def _correct_among(self, first: Array, cell: Array, depth: Array) -> Array:
     """The number of correct examples among the ``first`` of each ``cell``, by the density of the module's docstring."""

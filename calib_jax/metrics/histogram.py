@@ -20,12 +20,13 @@ from calib_jax import _checks as checks
 from calib_jax._checks import classified
 from calib_jax._numerics import binning as bins
 from calib_jax._numerics.sorting import exact_sum
-from calib_jax.metrics import formulas
+from calib_jax.metrics import formulas, sweep
 from calib_jax.metrics.cells import HALF, Cells, cell_of, lowest
 from calib_jax.metrics.scores import top_label
 
 Array = jax.Array
 NUM_BINS = 15
+_MOST = 1000  # Bins that ``sweep_calibration_error`` may take.
 
 
 class CalibrationHistogram(NamedTuple):
@@ -36,7 +37,7 @@ class CalibrationHistogram(NamedTuple):
   A state can count up to 2^31 - 1 examples.
 
   Accuracy, mean confidence and the equal-width errors (15 bins) are those of one pass over all examples. The equal-mass
-  error and KS are computed from 753,668 cells, which are at most 2^-14 of the distance to 0 or 1 wide. Where an
+  error, KS and sweep are computed from 753,668 cells, which are at most 2^-14 of the distance to 0 or 1 wide. Where an
   equal-mass edge divides a cell, the correct examples on either side follow from the mean confidences of the cell,
   exactly for two examples and approximately for more (``cells`` has the derivation). For any data, the
   equal-mass error (norm 1) is wrong by at most twice the share of examples in the cells that its 14 edges divide, and
@@ -156,7 +157,7 @@ class CalibrationHistogram(NamedTuple):
     total = jnp.maximum(count, 1).astype(jnp.float32)
     sums = self.bin_confidence + self.bin_remainder
     equal_width = self.bin_counts, self.bin_correct, sums - self.bin_correct.astype(jnp.float32)
-    equal_mass = self._cells.between(bins.equal_mass_starts(count, NUM_BINS))
+    equal_mass = self._cells.between()(bins.equal_mass_starts(count, NUM_BINS))
     errors = {
       "accuracy": jnp.sum(self.bin_correct).astype(jnp.float32) / total,
       "mean_confidence": jnp.sum(sums) / total,
@@ -168,6 +169,24 @@ class CalibrationHistogram(NamedTuple):
     # The confidence of a label out of range is NaN, and so is then the mean.
     unknown = jnp.isnan(errors["mean_confidence"])
     return {name: jnp.where(unknown, jnp.nan, value) for name, value in errors.items()} | {"count": count}
+
+  def sweep_calibration_error(self, *, norm: float = 2) -> Array:
+    """``metrics.sweep_calibration_error`` with equal-mass bins, at most 1,000 of them.
+
+    Args:
+      norm: p, at least 1.
+
+    Returns:
+      A scalar; 0 without examples.
+    """
+    count, between = jnp.sum(self.bin_counts), self._cells.between()
+
+    def bins_of(j, num_bins):
+      return between(bins.equal_mass_start(j, count, num_bins))
+
+    zero = jnp.zeros_like(self.bin_confidence[0])
+    num_bins = sweep.last_in_order(bins_of, jnp.ones_like(count), jnp.minimum(count, _MOST), zero)
+    return sweep.error_of(bins_of, num_bins, norm, zero)
 
 
 def collection() -> type:

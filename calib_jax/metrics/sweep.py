@@ -82,12 +82,17 @@ def _sweep_calibration_error(confidence: Array, correct: Array, counts: Array, b
   else:
     is_in_order = _is_in_order(bins_of, count, zero) if ties == "share" else False
   start = jnp.where(is_in_order, most, jnp.ones_like(most))
-  num_bins = jax.lax.while_loop(lambda m: (m < most) & _is_in_order(bins_of, m + 1, zero), lambda m: m + 1, start)
-  return _error_of(bins_of, jnp.where(num_bins < most, num_bins, jnp.maximum(count, 1)), norm, zero)
+  num_bins = last_in_order(bins_of, start, most, zero)
+  return error_of(bins_of, jnp.where(num_bins < most, num_bins, jnp.maximum(count, 1)), norm, zero)
 
 
-def _error_of(bins_of: Bins, num_bins: Array, norm: float, zero: Array) -> Array:
-  """The error of ``num_bins`` bins, whose blocks are added one by one; ``zero`` has the type of the sums."""
+def last_in_order(bins_of: Bins, start: Array, most: Array, zero: Array) -> Array:
+  """The most bins, up to ``most``, before the first above ``start`` whose accuracies fall; ``zero`` types the sums."""
+  return jax.lax.while_loop(lambda m: (m < most) & _is_in_order(bins_of, m + 1, zero), lambda m: m + 1, start)
+
+
+def error_of(bins_of: Bins, num_bins: Array, norm: float, zero: Array) -> Array:
+  """The error of ``num_bins`` bins, whose blocks are added one by one."""
   def add_block(state):
     block, size, error = state
     sizes, _, gaps = bins_of(_numbers(block, num_bins), num_bins)

@@ -154,6 +154,14 @@ def test_every_confidence_lies_in_its_cell():
   assert (distance <= np.maximum(np.minimum(values, 1 - values) * 2.0**-14, 2.0**-24)).all()
 
 
+def test_sweep_of_a_stream():
+  sweep = jax.jit(State.sweep_calibration_error)
+  for n in (30, SIZE):
+    probs, labels = _binary(n)
+    expected = references.sweep_calibration_error(probs.max(1), probs.argmax(1) == labels)
+    np.testing.assert_allclose(sweep(of(*_padded(probs, labels))), expected, atol=1e-4)
+
+
 @pytest.mark.slow
 def test_in_a_clu_collection():
   probs, labels = predictions(64, 4)
