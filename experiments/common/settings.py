@@ -30,7 +30,8 @@ flat = functools.partial(traverse_util.flatten_dict, sep=".")
 def digest(config: ConfigDict) -> str:
   """Returns twelve hexadecimal digits that configs share only if they train the same models on the same data.
 
-  They also predict with as many samples. Paths count without their folders.
+  They also predict with as many samples. Paths count without their folders. A new field of configs is
+  left out here at the value that changes nothing, because committed rows were hashed without it.
   """
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
   fields["evaluation.samples"] = config.evaluation.samples
