@@ -4,12 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import optimize, special
-from sklearn import isotonic
+from sklearn import isotonic, linear_model
 
 from calib_jax import calibrators
 from calib_jax.calibrators import one_vs_rest, shift, venn
-from tests.calibrators.data import synthetic
+from tests.calibrators.data import made, synthetic
 
+SHAPE = (200, 3)
 SEEDS = (0, 1, 2, 3, 6, 7, 10, 11)  # Of ``_columns``.
 
 
@@ -29,6 +30,36 @@ def _columns(seed):
   x = np.round(rng.uniform(size=n), rng.integers(1, 4))
   y = (rng.uniform(size=n) < (x if seed % 5 else float(seed > 5))).astype(float)
   return x, y, rng.integers(1, 4, n).astype(float)
+
+
+def test_quadratic_scaling_is_the_logistic_regression_of_the_log_odds_and_their_squares():
+  for shape in (SHAPE, (300, 2)):
+    logits, labels = synthetic(*shape)
+    params = calibrators.quadratic_scaling().fit(logits, labels)
+    p = _probs(logits)
+    odds = np.log(p) - np.log1p(-p)
+    test = _probs(synthetic(50, shape[1], seed=1)[0])
+    test_odds, expected = np.log(test) - np.log1p(-test), []
+    for k in range(shape[1]):
+      model = linear_model.LogisticRegression(C=np.inf, max_iter=10_000, tol=1e-10).fit(
+        np.stack([odds[:, k], odds[:, k]**2], 1), labels == k)
+      expected.append(model.predict_proba(np.stack([test_odds[:, k], test_odds[:, k]**2], 1))[:, 1])
+    actual = made("quadratic_scaling").apply(params, synthetic(50, shape[1], seed=1)[0])
+    assert params["converged"]
+    np.testing.assert_allclose(np.exp(actual), _renormalised(expected), atol=2e-3)
+
+
+@pytest.mark.parametrize("name", [
+  pytest.param("platt", marks=pytest.mark.slow), "quadratic_scaling", "beta_calibration"])
+def test_with_two_classes_it_does_not_matter_which_is_first(name):
+  # One fit serves both classes: its mirror image is the fit to the other class.
+  logits, labels = synthetic(300, 2)
+  logits[:, 0] += 1
+  calibrator = made(name)
+  params, exchanged = calibrator.fit(logits, labels), calibrator.fit(logits[:, ::-1], 1 - labels)
+  for key in sorted(set(params) & set("abc") | set(params) & {"scale", "bias"}):
+    assert abs(params[key]).max() > 5e-3
+    np.testing.assert_allclose(params[key], exchanged[key][::-1], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
