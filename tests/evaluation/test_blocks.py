@@ -10,7 +10,7 @@ from calib_jax.evaluation import class_errors, measures
 from calib_jax.evaluation.results import Values
 from calib_jax.intervals import resamples
 from calib_jax.predictions import calibrated
-from experiments.estimators import posteriors
+from experiments.estimators import simulation
 from tests.evaluation.data import predictions
 
 DRAWS, N, BLOCKS, RESAMPLES = 50, 1200, 300, 60
@@ -23,7 +23,7 @@ def _rows(seed):
   rows = {}
   none = class_errors.ClassSums(np.full((2, 2, 15), 1e-3, np.float32), np.full(2, 1e-3, np.float32))
   for name, exponents in EXPONENTS.items():
-    drawn = posteriors.sample(jax.random.key(seed), (N, 1), posteriors.gaussian_mixture, exponents)
+    drawn = simulation.sample(jax.random.key(seed), (N, 1), simulation.gaussian_mixture, exponents)
     confidence, correct, nll = (np.asarray(drawn[x]) for x in ("confidence", "correct", "nll"))
     rows[name] = Values(confidence, correct == 1, nll, nll, nll, np.zeros((N, 1), int),
                         {"equal_width": [none], "equal_mass": [none]})
@@ -41,7 +41,7 @@ def _intervals(rows, block, key):
 @pytest.mark.slow
 def test_intervals_from_blocks_cover_as_often_and_are_as_wide_as_those_from_examples(monkeypatch):
   monkeypatch.setattr(resamples, "CELLS", 150)  # Six to nine examples each.
-  truth = {row: posteriors.truth(posteriors.gaussian_mixture, exponents) for row, exponents in EXPONENTS.items()}
+  truth = {row: simulation.limits(simulation.gaussian_mixture, exponents) for row, exponents in EXPONENTS.items()}
   covered, width = {}, {}
   for seed in range(DRAWS):
     rows, key = _rows(seed), jax.random.key(seed)
