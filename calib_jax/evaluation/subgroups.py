@@ -66,8 +66,15 @@ def measured(values: Values, subgroups: Subgroups, *, num_bins: int = 15, num_re
              ) -> dict[str, Subgroup]:
   """Measures the subgroups of examples, of which there is at least one.
 
-  The one whose interval of the offset is furthest from 0 is the first; of those whose interval holds 0, the one with
-  the largest offset. For noise floors, outcomes are redrawn ``num_resamples`` times, or more often for many subgroups.
+  Args:
+    values: the values of the examples; only confidences, outcomes and groups are read.
+    subgroups: to which subgroup each example belongs.
+    num_bins: the number of bins of the ECE.
+    num_resamples: the number of redraws of the outcomes for the noise floor; there are more for many subgroups.
+
+  Returns:
+    The subgroups by name. The one whose interval of the offset is furthest from 0 is the first; of those whose interval
+    holds 0, the one with the largest offset.
   """
   members = [np.flatnonzero(subgroups.number == k) for k in range(len(subgroups.names))]
   sample = _Sample.of(values)

@@ -1,12 +1,15 @@
 """The equal search: its candidates, and sentences that follow from its rows."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from calib_jax._system.errors import UserError
-from experiments import equal_search
+from experiments import audit, equal_search
 from experiments.common import sweep
+from experiments.common.commands import RESULTS, ROOT
 from experiments.equal_search import ENSEMBLE, LABEL
 
 AUGMENTATION = {"augmentation": {"name": "randaugment"}, "augmentation.magnitude": 6.0}
@@ -76,3 +79,23 @@ def test_sentences_follow_from_the_rows():
 def test_a_method_whose_networks_are_those_of_cross_entropy_is_named():
   page = _page(same=["weight decay with RandAugment, twice the rate"])
   assert "Not shown to differ: 2 of 3 (weight decay: the same training as cross entropy's)." in page
+
+
+def _shown(section, word):
+  """The methods that a section of a page names, each with its relative difference."""
+  names = re.search(rf"a {word} log loss than cross entropy with the same search: (.*?)\. ", section)[1]
+  relative = {re.split(" with |, ensemble", cells[0])[0]: cells[3] for _, _, cells in audit.tables(section)}
+  return [] if names == "none" else [f"{name} ({relative[name]})" for name in names.split("; ")]
+
+
+def test_the_table_of_the_guide_is_that_of_the_pages():
+  guide = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+  table = [(header, cells) for _, header, cells in audit.tables(guide) if header[0] == "with the same search"]
+  for i, link in enumerate(table[0][0][1:], 1):
+    page = (RESULTS / re.search(r"equal_search_\w+\.md", link)[0]).read_text(encoding="utf-8")
+    one, five, parts = page.split("\n## ")[1:4]
+    changes = {cells[0]: cells[3] for _, _, cells in audit.tables(parts)}
+    others = [change for part, change in changes.items() if part != "RandAugment"]
+    assert [cells[i] for _, cells in table] == [
+      "; ".join(_shown(one, "lower")) or "none", str(len(_shown(one, "higher"))),
+      "; ".join(_shown(five, "lower")) or "none", changes["RandAugment"], ", ".join(others) or "not chosen"]
