@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from calib_jax import config as run_config
 from calib_jax import models
@@ -123,6 +124,15 @@ def test_q_stays_in_the_unit_interval(right, variant, end):
     state = method.on_epoch(state, epoch, logits, labels)
     assert 0 <= float(state.keep) <= 1
   assert float(state.keep) == end
+
+
+@pytest.mark.parametrize("softness", [None, 0.4])
+def test_confidence_and_accuracy_are_counted_over_rows_that_count_by_the_largest_label(softness):
+  rng = np.random.default_rng(0)
+  logits, labels, where = 3 * rng.normal(size=(40, 3)), rng.integers(0, 3, 40), np.arange(40) < 30
+  given = labels if softness is None else (1 - softness) * np.eye(3)[labels] + softness / 3
+  expected = special.softmax(logits, axis=1).max(1)[:30].sum(), (logits.argmax(1) == labels)[:30].sum(), 30
+  np.testing.assert_allclose(head_state.counted(jnp.asarray(logits), jnp.asarray(given), where), expected, rtol=1e-5)
 
 
 @pytest.mark.slow
