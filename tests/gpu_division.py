@@ -5,24 +5,27 @@ quarter of all quotients are a unit in the last place off, and one in six number
 (openxla/xla#37181).
 """
 
-import jax
-from jax.extend.core import Primitive, primitives
-from jax.extend.mlir.dialects import stablehlo
-from jax.interpreters import mlir
-import jax.numpy as jnp
-
-_EXACT = Primitive("exact_quotient")
-_EXACT.def_abstract_eval(lambda x, y: x)
 
 
-def _quotient(x, y):
-  x, y = jnp.broadcast_arrays(x, y)
-  if x.dtype != jnp.float32:
-    return _EXACT.bind(x, y)
-  inverse = jax.lax.optimization_barrier(_EXACT.bind(jnp.ones_like(y), y))
-  return jnp.where((jnp.abs(y) > 2.0**-100) & (jnp.abs(y) < 2.0**100), x * inverse, _EXACT.bind(x, y))
+def pytest_sessionstart():
+  """Replaces the quotient; before conftest.py is read, JAX must not be imported, because it sets JAX's variables."""
+  import jax
+  from jax.extend.core import Primitive, primitives
+  from jax.extend.mlir.dialects import stablehlo
+  from jax.interpreters import mlir
+  import jax.numpy as jnp
 
+  if jax.default_backend() != "cpu":
+    return
+  exact = Primitive("exact_quotient")
+  exact.def_abstract_eval(lambda x, y: x)
 
-if jax.default_backend() == "cpu":
-  mlir.register_lowering(_EXACT, lambda context, x, y: [stablehlo.divide(x, y)])
-  mlir.register_lowering(primitives.div_p, mlir.lower_fun(_quotient, multiple_results=False))
+  def quotient(x, y):
+    x, y = jnp.broadcast_arrays(x, y)
+    if x.dtype != jnp.float32:
+      return exact.bind(x, y)
+    inverse = jax.lax.optimization_barrier(exact.bind(jnp.ones_like(y), y))
+    return jnp.where((jnp.abs(y) > 2.0**-100) & (jnp.abs(y) < 2.0**100), x * inverse, exact.bind(x, y))
+
+  mlir.register_lowering(exact, lambda context, x, y: [stablehlo.divide(x, y)])
+  mlir.register_lowering(primitives.div_p, mlir.lower_fun(quotient, multiple_results=False))

@@ -109,7 +109,8 @@ class CifarResNet(Backbone):
     for group in (1, 2, 3):
       for block in range(blocks):
         relative_depth = ((group - 1) * blocks + block + 1) / (3 * blocks)
-        x = BasicBlock(8 * 2**group, 2 if group > 1 and block == 0 else 1, self.dtype, self.axis_name,
+        block_type = self.repeated(BasicBlock, "train") if block and self.last_survival == 1 else BasicBlock
+        x = block_type(8 * 2**group, 2 if group > 1 and block == 0 else 1, self.dtype, self.axis_name,
                        1 - relative_depth * (1 - self.last_survival),
                        name=f"group{group}_block{block}")(x, train=train, mask=mask)
     return Features.pooled(x)
@@ -141,7 +142,8 @@ class ResNet(Backbone):
     x = stem_pool(x) if self.stem == "imagenet" else x
     for group, blocks in enumerate(self.blocks, start=1):
       for block in range(blocks):
-        x = Bottleneck(32 * 2**group, 2 if group > 1 and block == 0 else 1, self.dtype, self.axis_name,
+        block_type = self.repeated(Bottleneck, "train") if block else Bottleneck
+        x = block_type(32 * 2**group, 2 if group > 1 and block == 0 else 1, self.dtype, self.axis_name,
                        name=f"group{group}_block{block}")(x, train=train, mask=mask)
     return Features.pooled(x, self.pool_side)
 
@@ -172,13 +174,14 @@ class WideResNet(Backbone):
       raise ValueError("depth of a wide_resnet must be 6n + 4 (or 6n + 2 without the shortcuts) with n >= 1, such as "
                        f"10, 16 or 28: got {self.depth}.")
     x = conv(16, 3, dtype=self.dtype, name="stem_conv")(x.astype(self.dtype))
-    block_type = functools.partial(BasicBlock, projects=True) if self.post_activation else PreActivationBlock
+    first, options = (BasicBlock, {"projects": True}) if self.post_activation else (PreActivationBlock, {})
     if self.post_activation:
       x = nn.relu(BatchNorm(self.axis_name, self.dtype, name="stem_norm")(x, train=train, mask=mask))
     for group in (1, 2, 3):
       for block in range((self.depth - 2) // 6):
+        block_type = self.repeated(first, "train") if block else first
         stride = 2 if group > 1 and block == 0 else 1
-        x = block_type(8 * 2**group * self.width, stride, self.dtype, self.axis_name,
+        x = block_type(8 * 2**group * self.width, stride, self.dtype, self.axis_name, **options,
                        name=f"group{group}_block{block}")(x, train=train, mask=mask)
     if self.post_activation:
       return Features.pooled(x)

@@ -93,7 +93,7 @@ class ViT(Backbone):
     x = jnp.concatenate([jnp.broadcast_to(token.astype(x.dtype), (len(x), 1, self.width)), x], axis=1)
     x = x + self.param("stem_pos_embed", TRUNCATED, (1, *x.shape[1:])).astype(x.dtype)
     for group in range(1, self.depth + 1):
-      x = ViTBlock(self.heads, self.dtype, name=f"group{group}_block")(x)
+      x = self.repeated(ViTBlock)(self.heads, self.dtype, name=f"group{group}_block")(x)
     x = normed(f"group{self.depth}_norm", 1e-6, x[:, 0])
     return Features(x.astype(jnp.float32))
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json, write_text
-from experiments.benchmarks import arrays, calibrators, calls, inputs, processes, steps
+from experiments.benchmarks import arrays, calibrators, calls, inputs, processes, starts, steps
 from experiments.common import commands, markdown
 
 
@@ -39,6 +39,7 @@ BENCHMARKS = {
   "data": Benchmark(inputs.rows, "a batch of the host alone"),
   "training": Benchmark(steps.training_rows, "a hand-written step; for the others, the step"),
   "calls": Benchmark(calls.rows, "a hand-written step; of the second stage, a batch a call"),
+  "starts": Benchmark(starts.rows, "none"),
   "evaluation": Benchmark(processes.evaluation_rows, "none"),
   "first_hour": Benchmark(processes.first_hour_rows, "none", in_order=True),
 }

@@ -25,6 +25,8 @@ NETWORKS: dict[str, tuple[tuple[int, ...], int, tuple[str, ...]]] = {
   "the demo's network": ((28, 28, 1), 50, MLP),
   "linear head on cached features": ((28, 28, 1), 50, ("schedule.name=classifier_retraining", *SECOND)),
   "two-stage head on cached features": ((28, 28, 1), 50, ("schedule.name=two_stage", "head.name=two_stage", *SECOND)),
+  # The arithmetic of the linear head, which has no scan by hand.
+  "softmax regression on 256 numbers": ((16, 16, 1), 50, ("model.name=mlp", "model.hidden=()")),
   "ResNet-8": ((28, 28, 1), 5, ("model.name=resnet8",)),
   "PreResNet-56, bfloat16": ((32, 32, 3), 50, ("model.name=preresnet56", "model.dtype=bfloat16"))}
 SLOW = {"cpu": ("PreResNet-56, bfloat16",)}  # What is left out on a device.

@@ -1,4 +1,4 @@
-"""What a card that is lent for some minutes can show: digits, steps, metrics and fits, and then training.
+"""What a card that is lent for some minutes can show: steps, digits, starts, metrics and fits, and then training.
 
 Run: python -m experiments.benchmarks.lease --minutes=14 --data=cifar10.npz --out=DIR [--tiny]
 
@@ -26,7 +26,7 @@ import numpy as np
 from calib_jax import calibrators, losses, metrics
 from calib_jax._system import compilation
 from experiments.benchmarks import calibrators as fits
-from experiments.benchmarks import calls
+from experiments.benchmarks import calls, starts
 from experiments.benchmarks.__main__ import Benchmark, run
 from experiments.benchmarks.arrays import OPTIONS, Rows
 from experiments.common import commands, timing
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def rows(options: argparse.Namespace) -> Rows:
-  """Times steps, fits and what PyTorch has too, if it is installed, and compares digits."""
+  """Times steps, starts, fits and what PyTorch has too, if it is installed, and compares digits."""
   tiny = options.scale == "tiny"
   options.budget = 0.0 if tiny else 4.0
   steps = calls.rows(options)
@@ -73,6 +73,8 @@ def rows(options: argparse.Namespace) -> Rows:
   return {**{name: steps[name] for name in sorted(steps, key=lambda name: "PreResNet" not in name)},
           "digits": functools.partial(digits, *((("mmce",), FITS[:1], 64) if tiny else (
             tuple(losses.PER_BATCH), FITS, 256))),
+          **{f"start, {name}": functools.partial(starts.measure, name, 1)
+             for name in (list(starts.NETWORKS)[:1] if tiny else ("preresnet56", "resnet50"))},
           **(torch if importlib.util.find_spec("torch") else {}),
           **{f"fit, {name}, {[n, k]}": functools.partial(fits.ours, name, f"{n}x{k}", options.budget)
              for name in (FITS[:1] if tiny else FITS)}}

@@ -12,9 +12,11 @@ from calib_jax._system import compilation
 @pytest.fixture
 def asked():
   """Sets the directory that is asked for, as JAX_COMPILATION_CACHE_DIR does, and restores it after the test."""
-  before = jax.config.jax_compilation_cache_dir
+  names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+  before = [getattr(jax.config, name) for name in names]
   yield lambda path: jax.config.update("jax_compilation_cache_dir", path and str(path))
-  jax.config.update("jax_compilation_cache_dir", before)
+  for name, value in zip(names, before, strict=True):
+    jax.config.update(name, value)
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -30,6 +32,16 @@ def test_a_new_directory_is_the_users_alone(given, asked, tmp_path, monkeypatch)
   assert folder.stat().st_mode & 0o777 == 0o700
   assert jax.config.jax_compilation_cache_dir == str(folder)
   assert compilation.keep() is None  # And again in the same process.
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(None, compilation.LEAST_SECONDS), ("0.75", 0.75)])
+def test_programs_of_few_seconds_are_kept_too_unless_the_user_says_what_is(seconds, kept, asked, tmp_path, monkeypatch):
+  variable = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+  jax.config.update(variable.lower(), 0.75)  # As JAX does when it is imported.
+  monkeypatch.delenv(variable) if seconds is None else monkeypatch.setenv(variable, seconds)
+  asked(tmp_path / "programs")
+  assert compilation.keep() is None
+  assert jax.config.jax_persistent_cache_min_compile_time_secs == kept
 
 
 @pytest.mark.parametrize("xdg", ["relative", ""])
@@ -75,3 +87,25 @@ def test_a_program_that_runs_once_may_hold_others():
   with compilation.running_once():
     np.testing.assert_array_equal(compilation.sized(outer, 3)(np.arange(3.0)), [1, 2, 5])
     np.testing.assert_array_equal(compilation.once(outer)(np.arange(3.0)), [1, 2, 5])
+
+
+def test_fewer_passes_draw_the_same_bits(monkeypatch):
+  monkeypatch.setenv("XLA_FLAGS", "")  # Those of the tests ask for a level.
+  options = [{"xla_backend_optimization_level": 3}, compilation.fewer_passes()]
+  if jax.default_backend() == "cpu" and jax.__version__.startswith("0.10."):
+    options = [{"xla_cpu_use_fusion_emitters": True, **one} for one in options]  # As users have them.
+    assert options[0] != options[1]
+
+  def drawn(keys):
+    return [jax.vmap(draw)(keys) for draw in (
+      lambda key: 0.3 * jax.random.normal(key, (3, 3, 7, 16)), lambda key: jax.random.uniform(key, (129,), minval=-1.0),
+      lambda key: 0.02 * jax.random.truncated_normal(key, -2, 2, (48, 36)))]
+
+  keys = jax.random.split(jax.random.key(0), 2)
+  for full, few in zip(*(jax.jit(drawn, compiler_options=one)(keys) for one in options), strict=True):
+    np.testing.assert_array_equal(full, few)
+
+
+def test_fewer_passes_leave_a_level_that_the_user_asked_for(monkeypatch):
+  monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=2")
+  assert compilation.fewer_passes() == {}

@@ -8,8 +8,39 @@ import numpy as np
 import pytest
 
 from calib_jax import models
+from calib_jax.models import layers
 
 RNG = np.random.default_rng(0)
+
+
+REPEATED = [  # Networks, and how many batch norms are traced: of all blocks, and of those that differ.
+  ("resnet20", {}, 19, 13), ("resnet20", {"last_survival": 0.5}, 19, 19),
+  ("wide_resnet", {"depth": 22, "width": 1}, 19, 13),
+  ("wide_resnet", {"depth": 22, "width": 1, "post_activation": True}, 21, 15),
+  ("resnet50", {"blocks": (3, 1)}, 15, 12)]
+
+
+@pytest.mark.parametrize(("name", "options", "all_norms", "norms"), REPEATED)
+def test_blocks_of_one_shape_are_traced_once_to_the_same_values(name, options, all_norms, norms, monkeypatch):
+  traced, moments, images = [], layers.BatchNorm._moments, RNG.normal(size=(4, 10, 6, 3)).astype(np.float32)
+  monkeypatch.setattr(layers.BatchNorm, "_moments", lambda *args: traced.append(1) or moments(*args))
+  model = models.get(name, num_classes=3, **options)
+  variables = jax.jit(model.init)(jax.random.key(0), images)
+  monkeypatch.setattr(layers, "_jitted", functools.cache(layers._jitted.__wrapped__))  # Of these traces alone.
+
+  def loss(params):
+    logits, new = model.apply({**variables, "params": params}, images, train=True, mask=np.arange(4) < 3,
+                              mutable=["batch_stats"], rngs={"dropout": jax.random.key(1)})
+    return jnp.mean(logits**2), new
+
+  results = []
+  for wanted in (norms, all_norms):
+    traced.clear()
+    results.append(jax.jit(jax.value_and_grad(loss, has_aux=True))(variables["params"]))
+    assert len(traced) == wanted
+    monkeypatch.setattr(layers.Backbone, "repeated", lambda self, block, *static: block)
+  for shared, plain in zip(*map(jax.tree.leaves, results), strict=True):
+    np.testing.assert_allclose(shared, plain, rtol=1e-5, atol=1e-6 * np.abs(plain).max())
 
 
 @functools.cache

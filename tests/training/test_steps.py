@@ -62,7 +62,7 @@ def test_the_step_is_traced_and_compiled_once(devices, monkeypatch, caplog):
 
 @pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
 def test_one_device_sums_its_own_share_alone_and_is_the_one_that_is_named(parallel):
-  device = jax.devices()[3]
+  device = jax.devices()[-1]
   step = mapped(lambda state, batch: jax.lax.pmean(jax.lax.psum(state * batch, AXIS), AXIS), [device], 1,
                 parallel=parallel)
   actual = step(np.array([[1, 2]], np.float32), np.array([[[3, 4]]], np.float32))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax import data, models
+from calib_jax import data
 from calib_jax._system import capacity
 from calib_jax.data.batches import divided, epoch_part
 from calib_jax.training.engine import stages
@@ -64,16 +64,13 @@ class Feed:
     return Chunk(number, count, batches, self.resident[number])
 
 
-def may_loop(model: models.Classifier, example: jax.Array, devices: Sequence[jax.Device]) -> bool:
-  """Returns whether steps of a model, which takes ``example``, may be taken in a loop of the compiled program.
+def may_loop(init: Callable[..., Any], keys: jax.Array, devices: Sequence[jax.Device]) -> bool:
+  """Returns whether steps of the network that the jitted ``init(keys)`` makes may be taken in a loop of the program.
 
   On a CPU they may not if it has convolutions: XLA's CPU (JAX 0.10 to 0.12) arranges the gradients of convolutions for
   its fast library at the top of a program alone, and in a loop they take 15 times as long.
   """
-  if devices[0].platform != "cpu":
-    return True
-  forward = jax.make_jaxpr(lambda key: model.init(key, example))(jax.random.key(0))
-  return "conv_general_dilated" not in str(forward)
+  return devices[0].platform != "cpu" or "conv_general_dilated" not in str(init.trace(keys).jaxpr)
 
 
 def on_features(phases: Sequence[stages.Phase], feature_step: Callable[..., Any], variables: Any,

@@ -48,6 +48,10 @@ class Layout(NamedTuple):
 
     return jax.tree.map(copied, tree)
 
+  def keys(self, seeds: Sequence[int]) -> jax.Array:
+    """Returns the seeds' random keys ``[S]``, on all devices that hold a state."""
+    return self.everywhere(jnp.stack([jax.random.key(seed) for seed in seeds]))
+
 
 def predict(predict_step: Callable[..., Any], variables: Any, parts: Sequence[Any], batch_size: int,
             layout: Layout) -> dict[str, np.ndarray]:

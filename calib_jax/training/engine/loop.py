@@ -62,7 +62,7 @@ def train(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], *, s
   devices = list(devices or jax.devices())
   layout = Layout.of(devices, config.training.parallel)
   program = programs.build(config, splits, seeds, devices)
-  keys = layout.everywhere(jnp.stack([jax.random.key(seed) for seed in seeds]))
+  keys = layout.keys(seeds)
   keeper = Checkpoints(folder, config.checkpoint.keep) if folder else None
   first_step, tree = (keeper and keeper.restore(lambda step: program.like(step, keys))) or (0, None)
   if log:

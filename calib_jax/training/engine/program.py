@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from calib_jax import data, losses, models
+from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, head_state, loss_state
 from calib_jax.training.distributed.mapping import AXIS, mapped, mapped_steps
@@ -200,11 +201,12 @@ def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, number:
     loss_states = {name: update.init() for name, update in states.items()}
     return steps.init_state(model, optimizer, shape.zeros(), loss_states, key)
 
-  init = jax.jit(jax.vmap(initial))
+  init = jax.jit(jax.vmap(initial), compiler_options=compilation.fewer_passes())
+  keys = Layout.of(devices, config.training.parallel).keys(seeds)
   reestimates = config.training.average == "swa" and any(phase.batch_stats != "none" for phase in stage.phases)
   predicts = functools.partial(predictor, model, shape, len(seeds), devices, parallel=config.training.parallel)
   return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps,
-                      stage.cache_features or may_loop(model, shape.zeros(), devices), predicts(),
+                      stage.cache_features or may_loop(init, keys, devices), predicts(),
                       predicts(features=True) if stage.cache_features else None,
                       mapped(steps.statistics_step, devices, len(seeds), parallel=config.training.parallel, model=model,
                              normalize=normalizer(shape)) if reestimates else None, init,
@@ -283,7 +285,7 @@ def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: S
                 normalize=normalizer(shape), features=features, samples=samples)
   if not samples:
     return step
-  keys = Layout.of(devices, parallel).everywhere(jnp.stack([jax.random.key(seed) for seed in seeds]))
+  keys = Layout.of(devices, parallel).keys(seeds)
   return lambda variables, batch: step({**variables, "key": keys}, batch)
 
 

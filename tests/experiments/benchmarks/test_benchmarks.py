@@ -26,6 +26,7 @@ ROWS = {  # The rows of some words at the tiny scale.
   "data": (["JPEG", "crop"], ["JPEGs to 224x224", "host and device, crop_flip"]),
   "calls": (["linear"], [f"linear head on cached features, {kind}" for kind in (
     "a step a call", "all in a call", "all in a call, three seeds")]),
+  "starts": (["demo"], ["the demo's network"]),
   "training": ([""], ["step", "8 devices", "repeated", "shard_map", "secondary soft_avuc", "whole engine"])}
 
 
