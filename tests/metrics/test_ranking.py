@@ -1,8 +1,5 @@
 """Risk-coverage curves and ROC statistics against double loops, with ties."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,12 +102,6 @@ def test_the_fewest_examples_of_a_share_are_those_of_whole_numbers():
   for module in (np, jnp):
     fewest = formulas.fewest(module.asarray(totals), module.asarray(percent / 100, np.float32))
     np.testing.assert_array_equal(fewest, -(-percent * totals // 100))
-
-
-@pytest.mark.slow
-def test_rates_are_right_where_quotients_are_rounded_as_on_gpus():
-  options = ["-n", "0", "-p", "tests.gpu_division", "-k", "roc_statistics"]
-  subprocess.run([sys.executable, "-m", "pytest", *options, __file__], check=True)
 
 
 @pytest.mark.slow
