@@ -28,6 +28,7 @@ NETWORKS = {
     "resnet8", "preresnet56", "resnet110", "wide_resnet28_10", "resnet50", "densenet121")},
   "vit_small, patches of 4x4": (32, 3, ("model.name=vit_small", "model.patch_size=4"))}
 SIZE = 8  # Examples of a batch.
+START = "import json, sys; from experiments.benchmarks import starts; print(json.dumps(starts.start(sys.argv[1])))"
 
 
 def start(name: str) -> dict[str, float]:
@@ -54,7 +55,7 @@ def measure(name: str, repeats: int) -> Mapping[str, object]:
   for _ in range(repeats):
     with tempfile.TemporaryDirectory() as cache:
       for results in (new, kept):
-        done = subprocess.run([sys.executable, "-m", __spec__.name, name], cwd=ROOT, check=True, capture_output=True,
+        done = subprocess.run([sys.executable, "-c", START, name], cwd=ROOT, check=True, capture_output=True,
                               env=os.environ | {"JAX_COMPILATION_CACHE_DIR": cache}, text=True)
         results.append(json.loads(done.stdout.splitlines()[-1]))
   least = min(new, key=lambda seconds: seconds["all"])
@@ -66,7 +67,3 @@ def rows(options: argparse.Namespace) -> Rows:
   """Starts each network."""
   tiny = options.scale == "tiny"
   return {name: functools.partial(measure, name, 1 if tiny else 2) for name in list(NETWORKS)[:1 if tiny else None]}
-
-
-if __name__ == "__main__":
-  print(json.dumps(start(sys.argv[1])))
