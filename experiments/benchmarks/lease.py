@@ -164,7 +164,7 @@ def train(options: argparse.Namespace, end: float) -> int:
                f"--workdir={folder}", *(f"--config.{field}" for field in (
                  "data.name=npz", f"data.path={options.data.resolve()}", "num_seeds=1", "model.dtype=bfloat16",
                  "evaluation.ood=()", "checkpoint.keep=1",
-                 *(("training.num_epochs=1", "model.name=resnet8") if options.tiny else ()), *fields))]
+                 *(("training.num_epochs=1", "model.name=resnet8") if options.scale == "tiny" else ()), *fields))]
     with (options.out / f"{loss}.log").open("a", encoding="utf-8") as log:
       running.append(subprocess.Popen(command, cwd=commands.ROOT, stdout=log, stderr=log))
   for process in running:

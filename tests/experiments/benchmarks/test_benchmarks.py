@@ -10,6 +10,7 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators
+from calib_jax import config as run_config
 from experiments.benchmarks import __main__ as command
 from experiments.benchmarks import calibrators as fits
 from experiments.benchmarks import lease, processes
@@ -61,6 +62,32 @@ def test_a_lease_writes_what_it_measures_and_goes_on(tmp_path):
   assert results["rows"]["linear head on cached features, all in a call"]["steps"] == 2
   before = (tmp_path / "lease.json").read_bytes()
   assert lease.main(arguments) == 0 and (tmp_path / "lease.json").read_bytes() == before  # Nothing is left to measure.
+
+
+@pytest.mark.parametrize(("tiny", "network"), [(["--tiny"], "resnet8"), ([], "preresnet56")])
+def test_a_lease_trains_with_each_loss_until_its_end(tiny, network, tmp_path, monkeypatch):
+  commands, signals = [], []
+
+  class Endless:  # A process that trains until it is asked to stop.
+    def __init__(self, command, **_):
+      commands.append(command)
+
+    def wait(self, timeout=None):
+      if timeout is not None:
+        raise lease.subprocess.TimeoutExpired("", timeout)
+      return 128 + signals[-1]
+
+    poll = staticmethod(lambda: None)
+    send_signal = staticmethod(signals.append)
+
+  monkeypatch.setattr(lease.subprocess, "Popen", Endless)
+  options = lease.parse(["--data=cifar10.npz", f"--out={tmp_path}", *tiny])
+  assert lease.train(options, 0.0) == 0 and len(signals) == 3
+  configs = [run_config.load(command[2].removeprefix("--config="), [word for word in command if "--config." in word])
+             for command in commands]
+  assert [(config.loss.primary.name, config.loss.secondary.name) for config in configs] == [
+    ("cross_entropy", ""), ("selective_risk", ""), ("cross_entropy", "soft_avuc")]
+  assert {(config.model.name, config.data.name, config.num_seeds) for config in configs} == {(network, "npz", 1)}
 
 
 def test_the_page_of_timings_has_what_a_lent_card_measured():
