@@ -80,7 +80,7 @@ class Program(NamedTuple):
 
   def like(self, step: int, keys: jax.Array) -> dict[str, Any]:
     """Returns the structure, shapes and dtypes of a checkpoint after ``step``."""
-    return jax.eval_shape(lambda keys: self.tree(self.stage_of(step).init(keys)), keys)
+    return jax.eval_shape(self.tree, jax.eval_shape(self.stage_of(step).init, keys))
 
 
 def build(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], seeds: Sequence[int],
