@@ -40,7 +40,7 @@ GPU_TESTS := tests/metrics/test_binned.py tests/metrics/test_unbinned.py tests/m
   tests/losses/test_per_batch.py tests/losses/test_per_example.py tests/calibrators/test_optima.py \
   tests/training/test_steps.py tests/training/test_calls.py
 test-gpu: .venv/ready
-	JAX_PLATFORMS= XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -p tests.gpu_division -n 0 -m "not slow" \
+	JAX_PLATFORMS= XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -p tests.gpu_rounding -n 0 -m "not slow" \
 	  $(GPU_TESTS)
 
 lint: .venv/ready

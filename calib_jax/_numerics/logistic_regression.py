@@ -35,7 +35,7 @@ def minimize_nll(rows: Array, y: Array, weights: Array, start: Array, ridge: Arr
     small = 4e-7 * jnp.diag(hessian) + jnp.finfo(y.dtype).tiny
     step = -jnp.linalg.solve(hessian + jnp.diag(small), gradient)
     # The objective is at least 0; where it nearly is, the Hessian may be singular and the step not a number.
-    return step, jnp.fmin(-jnp.dot(gradient, step) / 2, lowest)
+    return step, jnp.fmin(-jnp.dot(gradient, step, precision="highest") / 2, lowest)
 
   def unfinished(carry):
     *_, left, moved, iterations = carry

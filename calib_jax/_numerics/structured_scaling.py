@@ -35,7 +35,7 @@ def _mirror(x: Array) -> Array:
   """The vector m ``[K]`` for which the reflection of ``x``, which is x - (x·m) m, lies on the first axis."""
   sign = jnp.where(x[0] < 0, -1, 1).astype(x.dtype)
   m = x.at[0].add(sign * jnp.linalg.norm(x))
-  return m * jnp.sqrt(2 / jnp.maximum(jnp.dot(m, m), jnp.finfo(x.dtype).tiny))
+  return m * jnp.sqrt(2 / jnp.maximum(jnp.dot(m, m, precision="highest"), jnp.finfo(x.dtype).tiny))
 
 
 def _reflected(x: Array, mirror: Array) -> Array:

@@ -11,7 +11,7 @@ import jax
 
 FEW = 2**18  # Numbers that a program reads, up to which ``sized`` may compile it fast.
 # What takes at least so many seconds to compile is kept. JAX's 1.0 keeps hardly a program of a small run: the demo's
-# network then starts in 1.3 s when programs are kept, and with 0.1 in 0.6; a second evaluation takes 4.4 and 3.9 s.
+# network then starts in 1.3 s when programs are kept, and with 0.1 in 0.6; a second evaluation takes 5.0 and 4.1 s.
 LEAST_SECONDS = 0.1
 _runs_once = contextvars.ContextVar("runs_once", default=False)
 
@@ -58,10 +58,9 @@ def fewer_passes() -> dict[str, int]:
   """Returns options with which XLA:CPU compiles in less time, by fewer passes of LLVM, to the same numbers.
 
   A program that draws a network's parameters has the same bits after half the time, and with JAX 0.12 after a tenth:
-  PreResNet-56 starts in 11 s in place of 82. Where XLA_FLAGS has a level there are none.
+  PreResNet-56 starts in 11 s in place of 82. JAX takes options only of a program that is not part of another.
   """
-  is_asked = "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", "")
-  return {"xla_backend_optimization_level": 1} if _is_known() and not is_asked else {}
+  return {"xla_backend_optimization_level": 1} if _is_known() else {}
 
 
 def sized(function: Callable, size: int, **options) -> Callable:

@@ -163,7 +163,8 @@ def _newton_step(w: Array, gradient: Array, hessian: Array) -> Array:
     system = system.at[:3, 3].set(jnp.where(free, unit, 0)).at[3, :3].set(jnp.where(free, unit, 0))
     slope = gradient + jnp.dot(hessian, last, precision="highest")
     x = jnp.linalg.solve(system, jnp.append(jnp.where(free, -slope, last), jnp.sum(w, where=~free)))[:3]
-    model = jnp.dot(gradient, x) + jnp.dot(x, jnp.dot(hessian, x)) / 2
+    curved = jnp.dot(x, jnp.dot(hessian, x, precision="highest"), precision="highest")
+    model = jnp.dot(gradient, x, precision="highest") + curved / 2
     step = jnp.where(free, unit * x, -w)
     return step, jnp.where(jnp.all(w + step >= 0), model, jnp.inf)
 

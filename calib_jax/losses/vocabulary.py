@@ -39,7 +39,9 @@ def from_features(loss: Loss | tuple[Loss, ...], features: ArrayLike, kernel: Ar
     loss: a loss by name or as a function of logits and labels; ``losses.get("focal", gamma=3.0)`` has options. A tuple
       of losses computes their values in one pass over the classes.
     features: ``[..., D]`` floats; N is the product of the leading axes.
-    kernel: ``[D, K]`` floats, the last layer. Where both are of 16 bits, logits are float32 all the same.
+    kernel: ``[D, K]`` floats, the last layer. Where both are of 16 bits, logits are float32 all the same. Products have
+      JAX's default precision, as those of a network's layers: tf32 on GPUs, with relative errors of 1e-3, unless
+      ``jax.default_matmul_precision("highest")`` is set.
     labels: ``[...]`` integers in ``[0, K)``.
     bias: optional ``[K]`` floats.
     chunk: the number of classes, at least 2.

@@ -51,7 +51,8 @@ class Backbone(nn.Module):
 
     The step of a ResNet-110 is traced in two fifths of the time, and its program is the same. Within ``jit`` Flax draws
     other random numbers: a block that draws some must not be repeated so, and initialisation uses ``block`` itself.
-    ``static`` names the arguments of a call that are not arrays.
+    ``static`` names the arguments of a call that are not arrays. The only block of its shape is better left as it is:
+    nested programs cost a ResNet-8 of three such blocks 0.3 s.
     """
     return block if self.is_initializing() else _jitted(block, static)
 

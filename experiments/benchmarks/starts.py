@@ -59,8 +59,8 @@ def measure(name: str, repeats: int) -> Mapping[str, object]:
                               env=os.environ | {"JAX_COMPILATION_CACHE_DIR": cache}, text=True)
         results.append(json.loads(done.stdout.splitlines()[-1]))
   least = min(new, key=lambda seconds: seconds["all"])
-  return {"s": least["all"], "tracing, lowering, s": least["all"] - least["compiling"],
-          "compiling, s": least["compiling"], "kept programs, s": min(seconds["all"] for seconds in kept)}
+  return {"seconds": least["all"], "of tracing, lowering and steps": least["all"] - least["compiling"],
+          "of compiling": least["compiling"], "with kept programs": min(seconds["all"] for seconds in kept)}
 
 
 def rows(options: argparse.Namespace) -> Rows:

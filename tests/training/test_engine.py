@@ -9,7 +9,6 @@ import pytest
 from scipy import special
 
 from calib_jax import data, losses, models, training
-from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, checkpoints
 from calib_jax.training.engine import stages
@@ -207,9 +206,7 @@ def test_a_run_stops_when_nothing_improves_and_resuming_it_does_not_go_on(tmp_pa
   assert_same((state, predictions), (again, same))
 
 
-def test_checkpoints_are_read_where_networks_are_drawn_with_fewer_passes(tmp_path, monkeypatch):
-  # As users' are; the flags of the tests ask for a level, so that there are no options.
-  monkeypatch.setattr(compilation, "fewer_passes", lambda: {"xla_backend_optimization_level": 1})
+def test_the_checkpoint_of_a_finished_run_is_read_and_not_called_damaged(tmp_path):
   results = [train(short("training.select=best"), folder=tmp_path) for _ in range(2)]
   assert_same(*results)
   assert (tmp_path / "9").is_dir() and not list(tmp_path.glob("*damaged*"))

@@ -12,6 +12,13 @@ from calib_jax.training.engine import steps
 from tests.training.small import linear_step, short, softmax_gradient, tiny_splits, train
 
 
+@pytest.fixture(autouse=True)
+def _products_of_float32():
+  """The references are exact, and GPUs compute a network's products in tf32."""
+  with jax.default_matmul_precision("highest"):
+    yield
+
+
 @pytest.mark.skipif(len(jax.devices()) < 2, reason="needs two devices")
 def test_device_scope_averages_the_losses_of_the_devices():
   config = short("model.hidden=()", "training.num_steps=1", "optimizer.learning_rate=0.0", "loss.scope=device")

@@ -47,6 +47,8 @@ def test_it_runs_and_continues(name, tmp_path, capsys):
   if name == "training":
     assert rows["repeated"] == {"equal bits": True, "largest difference": 0.0}
     assert rows["step"]["of matrix products"] > 0
+  if name == "starts":
+    assert 0 < rows["the demo's network"]["of compiling"] < rows["the demo's network"]["seconds"]
   assert "| row | " in path.with_suffix(".md").read_text(encoding="utf-8")
   before = path.read_bytes()
   assert command.main(arguments) == 0 and path.read_bytes() == before  # Nothing is left to measure.
