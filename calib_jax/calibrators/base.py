@@ -1,6 +1,6 @@
 """What a calibrator is, calibrators by name, the one that changes nothing, and what all fits share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._checks import registry
+from calib_jax._checks import class_names, registry
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import pick, predicted, without_absent
 from calib_jax._system import compilation
@@ -62,8 +62,14 @@ class Calibrator:
   together: bool = False
   records: bool = False
 
+  def __call__(self, *args: Any, **kwargs: Any) -> None:
+    """Says what to call in place of a calibrator, which is not fitted."""
+    name = self.name or "calibrator"
+    raise TypeError(f"{name} is a calibrator that is not fitted yet: write fitted = calibrator.fitted(logits, labels), "
+                    "which is a function of logits.")
+
   def fitted(self, logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
-             weights: ArrayLike | None = None) -> "Fitted":
+             weights: ArrayLike | None = None, classes: Sequence[str] | None = None) -> "Fitted":
     """Fits, and returns a function of logits that holds its params.
 
     Args:
@@ -71,6 +77,8 @@ class Calibrator:
       labels: the labels of the logits.
       where: which examples count.
       weights: example weights; an integer w equals w copies of the row.
+      classes: the names of the K classes in the order of the logits; None for none. ``save`` and ``export`` keep them,
+        and ``calib-jax apply`` joins them with those of a file.
 
     Returns:
       The function of logits ``[..., K]``, which can be compiled, pickled and exported.
@@ -81,7 +89,8 @@ class Calibrator:
     """
     # A fit of your own may take neither, and is then called without them.
     options = {name: value for name, value in (("where", where), ("weights", weights)) if value is not None}
-    return Fitted(self, self.fit(logits, labels, **options))
+    params, num_classes = self.fit(logits, labels, **options), np.shape(logits)[-1]
+    return Fitted(self, params, num_classes, None if classes is None else class_names.checked(classes, num_classes))
 
   def _key(self) -> tuple:
     return (self.name, self.options) if self.name else (self.fit, self.apply)
@@ -107,17 +116,34 @@ class Calibrator:
     return Calibrator, (self.fit, self.apply, "", {}, self.together, self.records)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["calibrator"])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"],
+                   meta_fields=["calibrator", "num_classes", "classes"])
 @dataclasses.dataclass(frozen=True, eq=False)  # ``jax.jit`` compiles what has a hash, and arrays have none.
 class Fitted:
-  """A function of logits: a calibrator and the params that it was fitted with, which are the leaves of this pytree."""
+  """A function of logits: a calibrator and the params that it was fitted with, which are the leaves of this pytree.
+
+  Attributes:
+    calibrator: what was fitted.
+    params: its params.
+    num_classes: K of the fit; None if it is not known.
+    classes: the names of the K classes in the order of the logits; None if they have none.
+  """
 
   calibrator: Calibrator
   params: Any
+  num_classes: int | None = None
+  classes: tuple[str, ...] | None = None
 
   def __call__(self, logits: Array) -> Array:
     """Returns the calibrated log-probabilities of logits ``[..., K]``."""
-    return self.calibrator.apply(self.params, logits)
+    try:
+      return self.calibrator.apply(self.params, logits)
+    except (TypeError, ValueError) as error:
+      number = np.shape(logits)[-1:]
+      if not self.num_classes or not number or number[0] == self.num_classes:
+        raise
+      raise ValueError(f"{self.calibrator.name} was fitted to {self.num_classes} classes, and the logits have "
+                       f"{number[0]}.") from error
 
   def apply(self, logits: Array) -> Array:
     """Does what calling it does."""
@@ -127,6 +153,18 @@ class Fitted:
 # The factories by name: each enters itself where it is defined.
 CALIBRATORS: dict[str, Callable[..., Calibrator]] = {}
 register = registry.register(CALIBRATORS)
+# What the params of each factory's calibrators are, as ``param_tables`` says.
+PARAMS: dict[str, Mapping[str, str]] = {}
+
+
+def has_params(**table: str) -> Callable[[Callable[..., Calibrator]], Callable[..., Calibrator]]:
+  """A decorator that says of each param of a fit its axes, its interval and what else holds: see ``param_tables``."""
+  def add(factory: Callable[..., Calibrator]) -> Callable[..., Calibrator]:
+    PARAMS[factory.__name__] = table
+    return factory
+
+  return add
+
 
 
 def get(name: str, **options: Any) -> Calibrator:
@@ -257,6 +295,7 @@ def keep_top(log_probs: Array, logits: Array) -> Array:
 
 
 @register
+@has_params()
 def identity() -> Calibrator:
   """No calibration: ``log softmax(z)``; nothing to fit.
 

@@ -11,7 +11,7 @@ from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import pick
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators import ensemble, flexible, temperature
-from calib_jax.calibrators.base import Calibrator, fit_by, register, wrapped
+from calib_jax.calibrators.base import Calibrator, fit_by, has_params, register, wrapped
 
 Array = jax.Array
 # The starting α and β of Eq. 5 and the length of the first gradient step, as in the released code.
@@ -23,6 +23,7 @@ CLASS_LOSSES = ("mean", "sum")
 
 
 @register
+@has_params(alpha="(-inf, inf)", beta="(-inf, inf)", class_weights="K (-inf, inf)")
 def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, normalization: str = "standard",
                            class_loss: str = "mean", **base_options: Any) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.

@@ -11,7 +11,7 @@ from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import masked_as, pick, tempered, unmasked
 from calib_jax._numerics.temperature import solve_nll
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, keep_top, register
 
 Array = jax.Array
 MAX_ITERATIONS = 100
@@ -19,6 +19,7 @@ GAP_IN_EPS = 16  # The tolerance of the duality gap, in units of the dtype's eps
 
 
 @register
+@has_params(temperature="(0, inf)", weights="3 [0, 1] shares")
 def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   r"""Ensemble temperature scaling (ETS): :math:`w_1\,\mathrm{softmax}(z/T) + w_2\,\mathrm{softmax}(z) + w_3/K`.
 

@@ -1,6 +1,7 @@
 """Writes a graph as a Python file that needs NumPy alone."""
 
 import collections
+from collections.abc import Sequence
 import textwrap
 
 import numpy as np
@@ -17,13 +18,13 @@ import numpy as np
 
 {constants}
 
-def calibrate(logits):
-  """Returns the probabilities of logits {shape}, computed in {dtype}{together}."""
+def calibrate(logits{parameter}):
+  """Returns the probabilities of logits {shape}, computed in {dtype}{together}{ordered}."""
   logits = np.asarray(logits)
   if not logits.ndim or logits.shape[-1] {refused}:
     raise ValueError(f"logits must have the shape {shape}: got {{logits.shape}}.")
-  with np.errstate(all="ignore"):
-    return _probs(logits.astype(np.{dtype}).reshape(-1, logits.shape[-1])).reshape(logits.shape)
+{joining}  with np.errstate(all="ignore"):
+    {result} _probs(logits{chosen}.astype(np.{dtype}).reshape(-1, logits.shape[-1])).reshape(logits.shape){returned}
 
 
 def _probs(logits):
@@ -32,14 +33,30 @@ def _probs(logits):
 '''
 
 
-def write(graph: Graph, described: str, together: bool, **texts: str) -> bytes:
+# What the file has beside, where the classes have names.
+NAMED = {"parameter": ", classes=None", "ordered": """.
+
+  ``classes`` are the names of the classes of the last axis; None for the order of CLASSES. The result has the order of
+  the logits""", "joining": """  names = list(CLASSES if classes is None else map(str, classes))
+  if sorted(names) != sorted(CLASSES):
+    raise ValueError(f"classes must have the names {CLASSES}: got {names}.")
+  if len(names) != logits.shape[-1]:
+    raise ValueError(f"logits must have the {len(names)} classes {names}: got the shape {logits.shape}.")
+  order = [names.index(name) for name in CLASSES]
+""", "chosen": "[..., order]", "result": "probs =", "returned": "\n  return probs[..., np.argsort(order)]"}
+UNNAMED = dict.fromkeys(NAMED, "") | {"result": "return"}
+
+
+def write(graph: Graph, described: str, together: bool, classes: Sequence[str] | None, **texts: str) -> bytes:
   """The file of a graph of logits ``[rows, classes]``; ``texts`` are what ``FILE`` names."""
+  texts |= NAMED if classes else UNNAMED
+  names = f"CLASSES = ({', '.join(map(ascii, classes))},)\n" if classes else ""
   used, uses = graph.pruned(), collections.Counter()
   _count(graph, uses)
   expressions = {name: name for name in used} | {value.name: value.name for value in graph.inputs}
   lines = [*_lines(graph, expressions, uses), f"return {expressions[graph.outputs[0].name]}"]
   return FILE.format(described=textwrap.fill(described, 110, initial_indent="#   ", subsequent_indent="#   "),
-                     constants="".join(_constant(name, x) for name, x in graph.constants.items() if name in used),
+                     constants=names + "".join(_constant(key, x) for key, x in graph.constants.items() if key in used),
                      statements=textwrap.indent("\n".join(lines), "  "),
                      together=" from all rows together" * together, **texts).encode()
 

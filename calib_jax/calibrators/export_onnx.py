@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import functools
 import itertools
+import json
 
 import numpy as np
 
@@ -12,7 +13,7 @@ OPSET, IR_VERSION = 18, 8  # Of 2022, when axes of all reductions became inputs.
 SYMBOLS = {"rows": 0, "classes": 1}  # Axes of the logits.
 
 
-def write(graph: Graph, described: str, version: str, **texts: str) -> bytes:
+def write(graph: Graph, described: str, version: str, classes: Sequence[str] | None, **texts: str) -> bytes:
   """The bytes of a model whose input is the graph's, and whose output is ``probs``."""
   try:
     from onnx import helper, numpy_helper
@@ -26,8 +27,10 @@ def write(graph: Graph, described: str, version: str, **texts: str) -> bytes:
   made = helper.make_graph(
     writer.nodes, "calibrator", [writer.info("logits", *graph.inputs)], [writer.info("probs", *graph.outputs)],
     [numpy_helper.from_array(x, name) for name, x in arrays.items()], described)
-  return helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION,
-                           producer_name="calib_jax", producer_version=version).SerializeToString()
+  model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION,
+                            producer_name="calib_jax", producer_version=version)
+  helper.set_model_props(model, {"classes": json.dumps(classes)} if classes else {})
+  return model.SerializeToString()
 
 
 class _Writer:

@@ -29,7 +29,9 @@ def export(fitted: Fitted | Selection, kind: str, path: str | os.PathLike[str] |
     fitted: what ``calibrator.fitted(logits, labels)``, ``load`` or ``select`` returns.
     kind: "numpy" for a Python file that imports NumPy alone, and whose function ``calibrate(logits)`` returns the
       probabilities of logits ``[..., K]``; "onnx" for a model with the input ``logits`` ``[N, K]`` and the output
-      ``probs``, for which the package onnx must be installed.
+      ``probs``, for which the package onnx must be installed. Where the fit has names of classes, the Python file has
+      them as ``CLASSES`` and takes columns in another order by ``calibrate(logits, classes=names)``, and the model has
+      them as a list of JSON in its metadata ``classes``.
     path: where to write the file, in place of one that is there; None to write none.
     num_classes: K, where the params do not say it.
 
@@ -65,7 +67,8 @@ def export(fitted: Fitted | Selection, kind: str, path: str | os.PathLike[str] |
   shape, refused = (f"[..., K], K of at least {least}", f"< {least}") if least else (
     f"[..., {logits.shape[-1]}]", f"!= {logits.shape[-1]}")
   contents = WRITERS[kind](graph, errors.printable(calibrator), version=calib_jax.__version__, shape=shape,
-                           refused=refused, dtype=str(logits.dtype), together=calibrator.together)
+                           refused=refused, dtype=str(logits.dtype), together=calibrator.together,
+                           classes=getattr(fitted, "classes", None))
   if path is not None:
     files.write(pathlib.Path(path), lambda file: file.write(contents))
   return contents

@@ -18,13 +18,17 @@ from calib_jax._numerics.lbfgs import (
 )
 from calib_jax._numerics.softmax import masked_as, tempered, unmasked
 from calib_jax._numerics.temperature import RANGE, spread, temperature_and_bound
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, keep_top, register
 
 Array = jax.Array
 LOG_RANGE = 3.0  # The temperatures of examples stay within a factor of e³ of temperature scaling's.
 
+# What the params of a network are, whose sizes ``apply`` compares.
+NETWORK = {"layer_#/kernel": "_ _ (-inf, inf)", "layer_#/bias": "_ (-inf, inf)"}
+
 
 @register
+@has_params(temperatures="K (0, inf)")
 def class_temperature_scaling() -> Calibrator:
   r"""Class-based temperature scaling (CTS): :math:`\mathrm{softmax}(z_k / T_k)`, by NLL.
 
@@ -88,6 +92,7 @@ def solve_classes(logits: Array, labels: Array, weights: Array) -> dict[str, Any
 
 
 @register
+@has_params(temperature="(0, inf)", centre="I (-inf, inf)", unit="I (0, inf)", **NETWORK)
 def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layers: int = 2,
                                       weight_decay: float = 0.002, seed: int = 0) -> Calibrator:
   r"""Parameterized temperature scaling (PTS): :math:`z / h_\theta(z_s)`, by mean NLL + weight_decay/2 ‖θ‖².

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import without_absent
-from calib_jax.calibrators.base import Calibrator, fit_batch, register, wrapped
+from calib_jax.calibrators.base import Calibrator, fit_batch, has_params, register, wrapped
 
 Array = jax.Array
 LOWEST = -87.33  # Just above the logarithm of the smallest normal float32, which stands for 0.
 
 
 @register
+@has_params(floor="(-inf, 0]")
 def probability_floor(base: str | Calibrator = "temperature_scaling", **base_options: Any) -> Calibrator:
   r"""Calibration by a base, for which probabilities below a floor, such as 0, count as that floor.
 

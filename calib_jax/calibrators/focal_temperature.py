@@ -14,7 +14,7 @@ from calib_jax import losses, metrics
 from calib_jax._numerics.lbfgs import minimize, shares
 from calib_jax._numerics.softmax import one_hot, pick, predicted, relative_to_top, tempered, unmasked
 from calib_jax._numerics.temperature import temperature_and_bound
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, nothing_to_fit, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, keep_top, nothing_to_fit, register
 from calib_jax.calibrators.temperature import bound_objective
 from calib_jax.focal_map import log_focal_map, log_weight
 
@@ -32,6 +32,7 @@ GAMMA_RANGE, TEMPERATURE_RANGE = math.log(10.0), math.log(100.0)
 
 
 @register
+@has_params()
 def focal_calibration(gamma: float) -> Calibrator:
   r"""The focal calibration map :math:`\hat p_\gamma(\mathrm{softmax}(z))`, which has nothing to fit.
 
@@ -60,6 +61,7 @@ def focal_calibration(gamma: float) -> Calibrator:
 
 
 @register
+@has_params(temperature="(0, inf)", gamma="(-1, inf)")
 def focal_temperature_scaling(*, objective: str | Callable[..., Any] = "ece", search: str = "grid") -> Calibrator:
   r"""Focal temperature scaling: :math:`\hat p_\gamma(\mathrm{softmax}(z / T))`, with T and γ fitted.
 

@@ -10,12 +10,13 @@ from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import TOLERANCE, least_squares, minimize_in_rounds, weighted_nll
 from calib_jax._numerics.softmax import masked_as, unmasked
 from calib_jax._numerics.temperature import solve_nll
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, register
 
 Array = jax.Array
 
 
 @register
+@has_params(scale="K (-inf, inf)", bias="K (-inf, inf)")
 def vector_scaling() -> Calibrator:
   r"""Vector scaling: ``log softmax(a ⊙ z + b)``, by the mean NLL (Guo et al. 2017).
 
@@ -95,6 +96,7 @@ def _curvatures(scores: Array, weights: Array) -> tuple[Array, Array]:
 
 
 @register
+@has_params(weights="K K (-inf, inf)", bias="K (-inf, inf)")
 def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Matrix scaling: ``log softmax(W z + b)`` (Guo et al. 2017), regularised.
 
@@ -124,6 +126,7 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
 
 
 @register
+@has_params(weights="K K (-inf, inf)", bias="K (-inf, inf)")
 def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Dirichlet calibration with off-diagonal and intercept regularisation (ODIR): ``log softmax(W log p + b)``.
 

@@ -9,13 +9,14 @@ import numpy as np
 
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.logistic_regression import TOLERANCE, minimize_nll, nll
-from calib_jax.calibrators.base import Calibrator, register
+from calib_jax.calibrators.base import Calibrator, has_params, register
 from calib_jax.calibrators.one_vs_rest import one_vs_rest
 
 Array = jax.Array
 
 
 @register
+@has_params(scale="C (-inf, inf)", bias="C (-inf, inf)")
 def platt(*, top_label: bool = False) -> Calibrator:
   r"""Platt scaling for every class: :math:`\sigma(a_c s_c + b_c)`, s the log-odds of p_c, renormalised.
 
@@ -87,6 +88,7 @@ def _platt(params: dict, odds: Array) -> Array:
 
 
 @register
+@has_params(a="C (-inf, inf)", b="C (-inf, inf)", c="C (-inf, inf)")
 def quadratic_scaling(*, top_label: bool = False) -> Calibrator:
   r"""Quadratic scaling for every class: :math:`\sigma(a_c s_c + b_c s_c^2 + c_c)`, s the log-odds of p_c, renormalised.
 
@@ -130,6 +132,7 @@ def _quadratic(params: dict, odds: Array) -> Array:
 
 
 @register
+@has_params(a="C [0, inf)", b="C [0, inf)", c="C (-inf, inf)")
 def beta_calibration(*, top_label: bool = False) -> Calibrator:
   r"""Beta calibration for every class: :math:`\sigma(a_c \log p_c - b_c \log(1 - p_c) + c_c)`, renormalised.
 

@@ -9,8 +9,8 @@ from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import minimize
 from calib_jax._numerics.softmax import label_odds, predicted, tempered
 from calib_jax._numerics.temperature import temperature_and_bound
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, register
-from calib_jax.calibrators.flexible import output, standard, start_layers
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, keep_top, register
+from calib_jax.calibrators.flexible import NETWORK, output, standard, start_layers
 from calib_jax.losses.soft_binned import soft_bins
 
 Array = jax.Array
@@ -23,6 +23,7 @@ TOLERANCE = 1e-3
 
 
 @register
+@has_params(temperature="(0, inf)", centre="1 (-inf, inf)", unit="1 (0, inf)", **NETWORK)
 def smart() -> Calibrator:
   r"""SMART: :math:`\mathrm{softmax}(z / T(g))`, g the gap between the two largest logits, by a soft-binned error.
 

@@ -9,7 +9,15 @@ from calib_jax import confidence
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import masked_as, tempered
 from calib_jax._numerics.temperature import solve_nll
-from calib_jax.calibrators.base import Calibrator, by_row, fit_batch, refuse_traced, refuse_weights, register
+from calib_jax.calibrators.base import (
+  Calibrator,
+  by_row,
+  fit_batch,
+  has_params,
+  refuse_traced,
+  refuse_weights,
+  register,
+)
 
 Array = jax.Array
 SHARE, MOST = 10, 500  # One example in 10, and at most 500, serve to find the threshold.
@@ -17,6 +25,7 @@ BINS = 20  # The number of bins of the curve of accuracy against entropy.
 
 
 @register
+@has_params(temperature="(0, inf)", threshold="(-inf, inf]")
 def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: int = 0) -> Calibrator:
   r"""Meta-Cal: uniform where the entropy of the prediction is at or above a threshold, else temperature scaling.
 

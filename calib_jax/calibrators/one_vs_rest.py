@@ -17,7 +17,7 @@ from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
 from calib_jax._numerics.softmax import log_one_minus, log_softmax, masked_as, predicted
 from calib_jax._numerics.sorting import sorted_shares
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, refuse_traced, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, refuse_traced, register
 
 Array = jax.Array
 LEAST = 1e-6  # The smallest calibrated probability, before rows are renormalised.
@@ -26,6 +26,7 @@ NUM_BINS = 15  # The default number of bins of histogram binning.
 
 
 @register
+@has_params(x="C B [0, 1] rising", y="C B [0, 1] rising")
 def isotonic(*, top_label: bool = False) -> Calibrator:
   """Isotonic regression of 1[y = c] on p_c for every class, floored at 1e-6 and renormalised.
 
@@ -52,6 +53,7 @@ def isotonic(*, top_label: bool = False) -> Calibrator:
 
 
 @register
+@has_params(x="C B [0, 1] rising", y="C B [0, 1] rising")
 def centered_isotonic(*, top_label: bool = False) -> Calibrator:
   """Centred isotonic regression (CIR) of 1[y = c] on p_c for every class, floored at 1e-6 and renormalised.
 
@@ -148,6 +150,7 @@ def _unsolved(p: Array, happened: Array, weights: Array) -> dict:
 
 
 @register
+@has_params(edges="C _ [0, 1] rising", values="C B [0, 1]")
 def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", top_label: bool = False) -> Calibrator:
   """Histogram binning of p_c for every class, floored at 1e-6 and renormalised.
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._system import compilation
-from calib_jax.calibrators.base import Calibrator, fit_batch, register, wrapped
+from calib_jax.calibrators.base import Calibrator, fit_batch, has_params, register, wrapped
 from calib_jax.calibrators.logistic import platt
 from calib_jax.calibrators.one_vs_rest import LEAST
 from calib_jax.losses.proper import cross_entropy
@@ -23,6 +23,7 @@ MOST_ODDS = 100.0  # Log-odds beyond count as these; the smallest normal float32
 
 
 @register
+@has_params(least="(-inf, inf)", most="(-inf, inf)", chance_share="[0, 1)")
 def record_calibration(base: str | Calibrator = "platt", **base_options: Any) -> Calibrator:
   r"""Calibration of a confidence c by a base of two classes, for which the ends 0 and 1 are drawn in.
 

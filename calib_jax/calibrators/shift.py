@@ -8,13 +8,14 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.lbfgs import shares
-from calib_jax.calibrators.base import Calibrator, register, wrapped
+from calib_jax.calibrators.base import Calibrator, has_params, register, wrapped
 
 Array = jax.Array
 TOLERANCE, MAX_ITERATIONS = 1e-6, 2000
 
 
 @register
+@has_params(prior="K [0, 1] shares", base="below")
 def label_shift(base: str | Calibrator = "vector_scaling", **base_options: Any) -> Calibrator:
   r"""Calibration by a base, whose probabilities follow the class frequencies of the rows that ``apply`` is given.
 

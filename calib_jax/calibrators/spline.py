@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.logistic_regression import minimize_nll
-from calib_jax.calibrators.base import Calibrator, register
+from calib_jax.calibrators.base import Calibrator, has_params, register
 from calib_jax.calibrators.logistic import ended
 from calib_jax.calibrators.one_vs_rest import one_vs_rest
 
@@ -17,6 +17,7 @@ NUM_KNOTS, FOLDS = 10, 5
 
 
 @register
+@has_params(knots="C _ (-inf, inf) rising", level="C (-inf, inf)", slope="C (-inf, inf)", curvature="C B (-inf, inf)")
 def spline_calibration(*, top_label: bool = False) -> Calibrator:
   r"""Spline calibration for every class: :math:`\sigma(f_c(s_c))`, s the log-odds of p_c, renormalised.
 

@@ -8,23 +8,27 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax._checks import class_names
 from calib_jax._system import errors, files
+from calib_jax.calibrators import param_tables
 from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get
 
 DEEPEST = 8  # Levels of dictionaries of arrays.
-_MADE = "calibrator.json"  # The bytes of {"name": …, "options": …}.
+# The bytes of {"name": …, "options": …}, and, where they are known, "num_classes" and "classes", their names.
+_MADE = "calibrator.json"
 # What names of arrays end with that hold predictions or data, and no params.
 _DATA = ("logits", "logit", "probs", "prob", "proba", "probabilities", "labels", "label", "targets", "images", "true")
 
 
-def save(path: str | os.PathLike[str], params: dict[str, Any], calibrator: Calibrator | None = None) -> None:
-  """Writes a calibrator's params to an ``.npz`` file, atomically.
+def save(path: str | os.PathLike[str], params: dict[str, Any] | Fitted, calibrator: Calibrator | None = None) -> None:
+  """Writes a fitted calibrator to an ``.npz`` file, atomically.
 
   Args:
     path: the path of the file.
-    params: arrays, or dictionaries of arrays, by name.
-    calibrator: what was fitted, as a function of this package made it; its name and options are written too. None to
-      write the params alone.
+    params: what ``calibrator.fitted(logits, labels)`` returns, with the number and the names of its classes; or params
+      alone, arrays or dictionaries of arrays by name.
+    calibrator: beside params alone, what was fitted, as a function of this package made it; its name and options are
+      written too. None to write the params alone.
 
   Raises:
     ValueError: for a name that is not a string or that holds "/"; or for a calibrator that no function of this package
@@ -32,11 +36,16 @@ def save(path: str | os.PathLike[str], params: dict[str, Any], calibrator: Calib
 
   >>> import tempfile
   >>> path = tempfile.mkdtemp() + "/temperature.npz"
-  >>> save(path, {"temperature": jnp.array(2.0)}, get("temperature_scaling"))
-  >>> load(path).apply(jnp.array([[2.0, 0.0]])).round(2)
-  Array([[-0.31, -1.31]], dtype=float32)
+  >>> logits, labels = jnp.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), jnp.array([0, 1, 1])
+  >>> save(path, get("temperature_scaling").fitted(logits, labels, classes=["no", "yes"]))
+  >>> load(path).classes, load(path).apply(jnp.array([[2.0, 0.0]])).round(2)
+  (('no', 'yes'), Array([[-0.53, -0.88]], dtype=float32))
   """
-  made = {} if calibrator is None else {_MADE: np.frombuffer(json.dumps(described(calibrator)).encode(), np.uint8)}
+  fitted = params if isinstance(params, Fitted) else Fitted(calibrator, params)
+  params, made = fitted.params, {}
+  if fitted.calibrator is not None:
+    about = described(fitted.calibrator) | with_classes(fitted)
+    made = {_MADE: np.frombuffer(json.dumps(about).encode(), np.uint8)}
   files.write(pathlib.Path(path), lambda file: np.savez(file, **_flat(params), **made))
 
 
@@ -52,7 +61,7 @@ def load(path: str | os.PathLike[str]) -> Fitted | dict[str, Any]:
 
   Raises:
     ValueError: if the file is missing, damaged, or holds anything but arrays of numbers and a calibrator's name and
-      options, such as predictions.
+      options, such as predictions; or params that no fit of the calibrator gives, by their names, shapes or ranges.
   """
   params: dict = {}
   try:
@@ -86,9 +95,33 @@ def load(path: str | os.PathLike[str]) -> Fitted | dict[str, Any]:
   if made is None:
     return params
   try:
-    return Fitted(remade(files.parse_json(made.tobytes().decode(), _MADE)), params)
+    about = files.parse_json(made.tobytes().decode(), _MADE)
+    fitted = Fitted(remade(about), params, *classes_of(about))
   except (errors.UserError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise ValueError(f"{path}: {_MADE} does not describe a calibrator ({type(error).__name__}: {error}).") from error
+  try:
+    param_tables.check(fitted.calibrator, params, fitted.num_classes)
+  except ValueError as error:
+    raise ValueError(f"{path} {error}") from error
+  return fitted
+
+
+def with_classes(fitted: Fitted) -> dict[str, Any]:
+  """Returns the number and the names of the classes, where they are known, which ``classes_of`` takes."""
+  about = {"num_classes": fitted.num_classes, "classes": fitted.classes and list(fitted.classes)}
+  return {name: value for name, value in about.items() if value is not None}
+
+
+def classes_of(about: dict[str, Any]) -> tuple[int | None, tuple[str, ...] | None]:
+  """Returns the number of classes and their names; a ValueError if they are none."""
+  number, names = about.get("num_classes"), about.get("classes")
+  if number is not None and (type(number) is not int or number < 1):
+    raise ValueError(f"num_classes must be a whole number of at least 1: got {errors.short(number)}")
+  if names is None:
+    return number, None
+  if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    raise ValueError(f"classes must be a list of texts: got {errors.short(names)}")
+  return len(names), class_names.checked(names, len(names) if number is None else number)
 
 
 def described(calibrator: Calibrator) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from calib_jax import _checks as checks
 from calib_jax._numerics import structured_scaling
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, register
 
 
 @register
+@has_params(temperature="(0, inf)", uniform_share="[0, 1)", scale="K (-inf, inf)", bias="K (-inf, inf)")
 def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) -> Calibrator:
   r"""Structured vector scaling (SVS): ``log softmax(x + v ⊙ x + b)``, regularised (Berta et al. 2026).
 
@@ -39,6 +40,8 @@ def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) 
 
 
 @register
+@has_params(temperature="(0, inf)", uniform_share="[0, 1)", scale="K (-inf, inf)", bias="K (-inf, inf)",
+        weights="K K (-inf, inf)")
 def structured_matrix_scaling(*, intercept: float = 1.0, diagonal: float = 1.0,
                               off_diagonal: float = 1.0) -> Calibrator:
   r"""Structured matrix scaling (SMS): ``log softmax(x + (diag v + M) x + b)``, regularised (Berta et al. 2026).

@@ -13,7 +13,7 @@ from calib_jax import losses, metrics
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import tempered
 from calib_jax._numerics.temperature import solve_nll
-from calib_jax.calibrators.base import Calibrator, by_row, fit_by, keep_top, refuse_weights, register
+from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, keep_top, refuse_weights, register
 
 Array = jax.Array
 ArrayLike = jax.typing.ArrayLike
@@ -39,6 +39,7 @@ OBJECTIVES: dict[str, Callable[..., Array] | None] = {
 
 
 @register
+@has_params(temperature="(0, inf)")
 def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bins: int | None = None,
                         norm: float | str | None = None, binning: str | None = None, form: str | None = None,
                         temperature: float | None = None) -> Calibrator:

@@ -10,13 +10,14 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.groups import stratified_folds
-from calib_jax.calibrators.base import Calibrator, refuse_weights, register
+from calib_jax.calibrators.base import Calibrator, has_params, refuse_weights, register
 from calib_jax.calibrators.one_vs_rest import by_column, distinct, on_host
 
 Array = jax.Array
 
 
 @register
+@has_params(x="F C B [0, 1] rising", p0="F C _ [0, 1]", p1="F C _ [0, 1]")
 def venn_abers(kind: str = "inductive", *, folds: int = 5, top_label: bool = False) -> Calibrator:
   r"""Venn-Abers calibration of p_c for every class, renormalised.
 

@@ -16,11 +16,13 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators
+from calib_jax._checks import class_names
 from calib_jax._system.errors import FileError, UserError, about, printable
+from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
 from calib_jax.predictions import streaming, subgroup_fits
 from calib_jax.predictions.headers import listed
-from calib_jax.predictions.logits import as_logits
+from calib_jax.predictions.logits import EXACT, as_logits
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,11 +50,10 @@ def _applied(options: argparse.Namespace) -> None:
   fitted, by = calibrators.load(options.calibrator), {}
   if not isinstance(fitted, calibrators.Fitted) and subgroup_fits.NAME in fitted:
     with about(options.calibrator):
-      base, by = subgroup_fits.load(fitted)
-    fitted = calibrators.Fitted(base, by["pooled"])
+      fitted, by = subgroup_fits.load(fitted)
   if not isinstance(fitted, calibrators.Fitted):
     raise UserError(f"{options.calibrator} holds params without the name of their calibrator: write it by "
-                    "calibrators.save(path, params, calibrator).")
+                    "calibrators.save(path, calibrator.fitted(logits, labels)).")
 
   def say(text: str) -> None:
     shared.note(f"{options.predictions}{text}")
@@ -83,6 +84,37 @@ def _subgroups(others: Mapping[str, Any], by: Mapping[str, Any], number: int, un
   return names
 
 
+def _places(fitted: calibrators.Fitted, source: streaming.Source, num_classes: int, options: argparse.Namespace,
+            say: Callable[[str], None]) -> np.ndarray:
+  """Returns for each class of the calibrator its place among the columns, by name where both sides have names."""
+  places = np.arange(num_classes)
+  if fitted.calibrator.records:
+    return places
+  names = source.classes and ([f"not {source.classes[0]}", *source.classes] if len(source.classes) == 1 else
+                              source.classes)
+  if names and fitted.classes:
+    try:
+      places = np.array(class_names.places(names, fitted.classes, (options.predictions, options.calibrator)))
+    except ValueError as error:
+      raise UserError(str(error)) from None
+    if (places != np.arange(num_classes)).any():
+      say(f" has its classes in another order than {options.calibrator}: they are joined by name.")
+    return places
+  number = param_tables.check(fitted.calibrator, fitted.params)
+  if number not in (None, num_classes):
+    raise UserError(f"{options.calibrator} was fitted to {number} classes, and {options.predictions} has "
+                    f"{num_classes}.")
+  if fitted.num_classes not in (None, num_classes):
+    say(f" has {num_classes} classes, and {options.calibrator} was fitted to {fitted.num_classes}.")
+  if fitted.classes:
+    say(f" names no classes, so they are taken in the order of those of {options.calibrator}: the first is "
+        f"{fitted.classes[0]}.")
+  elif names:
+    say(f": {options.calibrator} names no classes, so they are taken in the order of the predictions: {names[0]} is "
+        "its class 0.")
+  return places
+
+
 def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace,
                say: Callable[[str], None], by: Mapping[str, Any]) -> Iterator[tuple[np.ndarray, Mapping[str, Any]]]:
   """Yields calibrated probabilities ``[n, K]`` of some rows, or ``[n, 1]`` of one column, and what else these hold."""
@@ -96,7 +128,9 @@ def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: ar
       raise FileError(f", of the rows from {row:,} on{error}") from error
     if not row and not options.percent and not fitted.calibrator.records:  # The first rows decide what outputs are.
       kind = "logits" if probs is None else "probs"
-    size = size or len(logits)
+    if not row:
+      places = _places(fitted, source, logits.shape[1], options, say)
+    logits, size = logits[:, places], size or len(logits)
     padded = np.concatenate([logits, np.zeros((size - len(logits), logits.shape[1]), np.float32)])  # One program.
     try:
       every, place = [fitted.params], np.zeros(len(logits), int)
@@ -105,12 +139,17 @@ def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: ar
       new = np.empty(logits.shape, np.float32)
       for k in np.unique(place):
         new[place == k] = np.exp(np.asarray(apply(every[k], padded)))[:len(logits)][place == k]
+      new = new[:, np.argsort(places)]
     except (TypeError, ValueError) as error:
       raise UserError(f"{options.calibrator} cannot be applied to {logits.shape[1]} classes: "
                       f"{str(error).splitlines()[0][:200]}") from error
     if not np.isfinite(new).all():
       bad = row + int(np.isnan(new).any(axis=1).argmax())
       raise UserError(f"{options.calibrator} gives no probabilities for row {bad:,}, counted from 0: its fit failed.")
+    if (is_off := np.abs(new.sum(1, dtype=np.float64) - 1) > EXACT).any():
+      bad = int(is_off.argmax())
+      raise UserError(f"{options.calibrator} gives row {row + bad:,}, counted from 0, probabilities that sum to "
+                      f"{new[bad].sum():.4g} in place of 1: the file is damaged, or of another version.")
     if source.ragged:
       new[np.isneginf(outputs)] = np.nan  # Options that a row does not have.
     yield new[:, 1:] if outputs.ndim == 1 or outputs.shape[1] == 1 else new, others

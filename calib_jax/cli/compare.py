@@ -34,8 +34,9 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     folders[name] = pathlib.Path(path)
     if (folders[name] / "config.json").exists():
       configs[name] = read_json(folders[name] / "config.json")
+    like = {other: model.sets[inputs.TEST][0] for other, model in list(models.items())[:1]}
     models[name] = inputs.model(path, inputs.TEST, labelled,
-                                lambda text, name=name: cautions.setdefault(text, []).append(name),
+                                lambda text, name=name: cautions.setdefault(text, []).append(name), like=like,
                                 **shared.reading(options))
     # Without --calibrators all runs have those of the first one.
     labelled = labelled or {label: fitted for label, (fitted, _) in models[name].fitted.items()} or None

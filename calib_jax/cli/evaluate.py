@@ -21,6 +21,7 @@ from calib_jax.predictions import ensembles, fitting
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, calibrated
 from calib_jax.predictions.headers import listed
+from calib_jax.predictions.joining import aligned, aligned_labels
 from calib_jax.predictions.predictions import differing
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
@@ -68,10 +69,14 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
   cautions, labelled = [], inputs.labelled(options.calibrators)
   fit_file = next(iter(options.fit), None)
   of_fit = ([options.fit_by] if options.fit_by else []) if options.test else options.by
-  fit = _read(fit_file, options, of_fit)[""] if options.fit else None
+  of_labels = {fit_file: _read(fit_file, options, of_fit)} if options.fit else {}
+  fit = of_labels[fit_file][""] if options.fit else None
   sets, notes = {}, []
   for path in itertools.chain(*options.test) if options.test else [fit_file]:
     name, parts = inputs.fresh(path, sets), _read(path, options, options.by)
+    if of_labels and options.task == "multilabel":
+      parts = aligned_labels(parts, next(iter(of_labels.values())), (path, next(iter(of_labels))), shared.note)
+    of_labels[name] = parts
     labels = _worst_labels(parts, options.num_bins)
     if len(labels) < len(parts) - 1:
       notes.append(f"{name} has {len(parts) - 1} labels: the {MOST_LABELS} of the largest calibration errors (of their "
@@ -80,7 +85,8 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     sets |= {name: parts[""], **{f"{name}: {label}": parts[label] for label in labels}}
   for path in itertools.chain(*options.ood):
     sets[inputs.fresh(path, sets)] = _read(path, options)[""]._replace(kind="out_of_distribution")
-  _check_sets({"--fit": fit} if fit else {}, sets, options)
+  joined = _check_sets({"--fit": fit} if fit else {}, sets, options)
+  fit, sets = joined.get("--fit"), {name: joined[name] for name in sets}
   if fit and not labelled:
     labelled = calibrators.recommended(*fit.logits.shape, records=fit.records)
   out_of_fold = None
@@ -99,10 +105,12 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     name = inputs.fresh(path, models)
     compared[name] = path
     if options.task == "multilabel":
-      parts = {f"{test_set}: {label}" if label else test_set: part for label, part in _read(path, options).items()}
+      parts = aligned_labels(_read(path, options), of_labels[test_set], (name, test_set), shared.note)
+      parts = {f"{test_set}: {label}" if label else test_set: part for label, part in parts.items()}
       models[name] = evaluation.Model({key: [parts[key]] for key in sets if key in parts}, {})
       continue
-    other = inputs.model(path, test_set, labelled, cautions.append, **shared.reading(options))
+    other = inputs.model(path, test_set, labelled, cautions.append, like={test_set: sets[test_set]},
+                         **shared.reading(options))
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
   inputs.check_models(models, test_set, compared)
   for name in compared if options.weights else ():
@@ -123,7 +131,8 @@ def _chosen_on(options: argparse.Namespace, fit: evaluation.Predictions | None,
   part = _read(options.choose, options)[""] if options.choose else fit
   excluded = {name: of_set for name, of_set in sets.items() if options.test}
   excluded |= {"--fit": fit} if options.choose and fitted else {}
-  inputs.check_num_classes(excluded | {options.choose or "--fit": part})
+  part = aligned({**excluded, options.choose or "--fit": part}, shared.note if options.choose else lambda note: None)[
+    options.choose or "--fit"]
   for name, of_set in excluded.items():
     if np.array_equal(part.logits, of_set.logits):
       raise UserError(f"{options.choose or '--fit'} and {name} hold the same predictions: a cut must be chosen on "
@@ -144,6 +153,9 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
 
   def read(paths, by=()):
     parts = [_read(path, options, by)[""] for path in paths]
+    numbered = {f"{path} ({i})" if path in paths[:i] else path: part
+                for i, (path, part) in enumerate(zip(paths, parts, strict=True))}
+    parts = list(aligned(numbered, shared.note).values())
     for path, part in zip(paths, parts, strict=True):
       if not ensembles.are_of_the_same(part, parts[0]):
         raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order: their labels or their "
@@ -154,8 +166,11 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   sets = {inputs.fresh(paths[0], []): read(paths, options.by) for paths in options.test}
   sets |= {inputs.fresh(paths[0], sets): [part._replace(kind="out_of_distribution") for part in read(paths)]
            for paths in options.ood}
-  _check_sets({f"--fit {i}": part for i, part in enumerate(fit, 1)},
-              {f"{name} {i}": part for name, parts in sets.items() for i, part in enumerate(parts, 1)}, options)
+  of_fit = {f"--fit {i}": part for i, part in enumerate(fit, 1)}
+  of_sets = {f"{name} {i}": part for name, parts in sets.items() for i, part in enumerate(parts, 1)}
+  joined = _check_sets(of_fit, of_sets, options)
+  fit = [joined[name] for name in of_fit]
+  sets = {name: [joined[f"{name} {i}"] for i in range(1, len(parts) + 1)] for name, parts in sets.items()}
   labelled = inputs.labelled(options.calibrators)
   if fit and not labelled:
     labelled = calibrators.recommended(*fit[0].logits.shape, records=fit[0].records)
@@ -221,10 +236,13 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluation.Predictions],
-                options: argparse.Namespace) -> None:
-  """Raises a UserError for sets that do not belong together, or to those of ``--fit``, and says which are the same."""
-  parts = {**fit, **sets}
-  inputs.check_num_classes(parts)
+                options: argparse.Namespace) -> dict[str, evaluation.Predictions]:
+  """Returns all sets with their classes joined by name, and says which are the same.
+
+  Sets that do not belong together, or to those of ``--fit``, are a UserError.
+  """
+  parts = aligned({**fit, **sets}, shared.note)
+  fit, sets = ({name: parts[name] for name in names} for names in (fit, sets))
   if options.ood and any(part.records for part in parts.values()):
     raise UserError("--ood is for predictions of classes: records have no class, so leave it out.")
   for name, other in inputs.same_predictions(parts) if options.test else ():
@@ -235,3 +253,4 @@ def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluati
     if len(np.unique(part.labels)) == 1:
       raise UserError(f"{options.fit[0] if name == '--fit' else name}: all labels are {part.labels[0]}, so no "
                       "calibrator can be fitted.")
+  return parts

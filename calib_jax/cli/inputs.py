@@ -17,6 +17,7 @@ from calib_jax._system.files import release
 from calib_jax.cli.shared import note
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import Model, fit
+from calib_jax.predictions.joining import aligned
 from calib_jax.predictions.loading import load
 from calib_jax.predictions.predictions import Predictions, differing
 from calib_jax.run import manifest
@@ -64,16 +65,25 @@ def fresh(path: str, taken: Collection[str]) -> str:
 
 
 def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator] | None,
-          caution: Callable[[str], None] = note, say: Callable[[str], None] = note, **reading: Any) -> Model:
+          caution: Callable[[str], None] = note, say: Callable[[str], None] = note,
+          like: Mapping[str, Predictions] = {}, **reading: Any) -> Model:
   """Returns the model of a file of test predictions, or of a run, with calibrators fitted to its validation split.
 
   Its test set, which is the first, gets the name ``test_set``. Only a run can be calibrated with those that are
   ``wanted``, by default ``calibrators.recommended``; ``reading`` says how a file is read. ``caution`` is called with a
-  sentence for each calibrator that is known to hurt, and ``say`` for each choice between readings of a file. A file
-  that cannot be read, or a directory without predictions of every seed, of the same size, is a UserError.
+  sentence for each calibrator that is known to hurt, and ``say`` for each choice between readings of a file. Classes
+  are joined by name with those of ``like``, a set by its name, before anything is fitted. A file that cannot be read,
+  or a directory without predictions of every seed, of the same size, is a UserError.
   """
+  def joined(sets):
+    notes: list[str] = []
+    parts = {name: part for name, part in aligned({**like, **sets}, notes.append).items() if name not in like}
+    for sentence in notes[:1]:  # All files of a run are alike.
+      say(sentence)
+    return parts
+
   if not (pathlib.Path(path) / "predictions").is_dir():  # ``load`` says that a directory is no file.
-    return Model({test_set: [load(path, say=say, **reading)]}, {})
+    return Model({test_set: list(joined({fresh(path, like): load(path, say=say, **reading)}).values())}, {})
   files, root = files_of_run(path), manifest.root(pathlib.Path(path))
   used = manifest.names(root, (file for by_seed in files.values() for file in by_seed))
   if doubt := manifest.doubt(root, [*([manifest.CONFIG] if (root / manifest.CONFIG).exists() else []), *used]):
@@ -84,6 +94,8 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
     raise UserError(f"{pathlib.Path(path) / 'predictions'} must hold predictions of the validation and the test split, "
                     f"one file a seed, such as test_seed0.npz; it has {', '.join(sorted(sets)) or 'none'}.")
   _check_seeds(files, sets)
+  parts = joined({str(file): part for name in sets for file, part in zip(files[name], sets[name], strict=True)})
+  sets = {name: [parts[str(file)] for file in files[name]] for name in sets}
   validation = sets.pop(VALIDATION)
   wanted = calibrators.recommended(*validation[0].logits.shape) if wanted is None else wanted
   fitted = fit(validation, wanted, caution)
@@ -101,8 +113,7 @@ def files_of_run(path: str | os.PathLike[str]) -> dict[str, list[pathlib.Path]]:
 
 
 def _check_seeds(files: Mapping[str, Sequence[pathlib.Path]], sets: Mapping[str, Sequence[Predictions]]) -> None:
-  """Raises a UserError unless a run's predictions have the same number of classes, and of examples in all seeds."""
-  check_num_classes({str(file): part for name in sets for file, part in zip(files[name], sets[name], strict=True)})
+  """Raises a UserError unless a run's predictions have the same number of examples in all seeds."""
   for name, parts in sets.items():
     for file, part in zip(files[name], parts, strict=True):
       if name != VALIDATION and len(part.labels) != len(parts[0].labels):
@@ -112,12 +123,12 @@ def _check_seeds(files: Mapping[str, Sequence[pathlib.Path]], sets: Mapping[str,
 
 def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str, str | os.PathLike[str]],
                  say: Callable[[str], None] = note) -> None:
-  """Raises a UserError unless the test sets of all models have the same classes, and says which differ.
+  """Raises a UserError unless the test sets of all models have the same classes, and says whose labels differ.
 
   The first model is the one that the others are compared with; ``paths`` has the directories of those that are runs.
   """
   tests = {name: model.sets[test_set] for name, model in models.items()}
-  check_num_classes({name: parts[0] for name, parts in tests.items()})
+  aligned({name: parts[0] for name, parts in tests.items()})
 
   def named(name, seed):
     return f"{name} ({files_of_run(paths[name])[TEST][seed].name})" if len(tests[name]) > 1 else name
@@ -130,18 +141,6 @@ def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str,
   every_part = {named(name, seed): part for name, parts in tests.items() for seed, part in enumerate(parts)}
   for name, other in same_predictions(every_part):
     say(f"warning: {name} and {other} hold the same test predictions.")
-
-
-def check_num_classes(sets: Mapping[str, Predictions]) -> None:
-  """Raises a UserError unless all sets have the same number of classes, or all are records."""
-  names = list(sets)
-  for name in names:
-    if sets[name].records != sets[names[0]].records:
-      kinds = ("records", "predictions of classes") if sets[name].records else ("predictions of classes", "records")
-      raise UserError(f"{name} holds {kinds[0]} and {names[0]} {kinds[1]}, which are not measured in the same way.")
-    if sets[name].logits.shape[1] != sets[names[0]].logits.shape[1]:
-      raise UserError(f"the predictions of {name} have {sets[name].logits.shape[1]} classes, those of {names[0]} "
-                      f"{sets[names[0]].logits.shape[1]}.")
 
 
 def same_predictions(sets: Mapping[str, Predictions]) -> Iterator[tuple[str, str]]:

@@ -154,7 +154,7 @@ def write(options: argparse.Namespace, results: Results, inputs: Inputs) -> None
     out.mkdir(parents=True, exist_ok=True)
     failed = {label for _, label in results.failed}
     used = next((x.subject for x in results.verdict.recommendations if x.kind == "use"), None)
-    _save({label: value for label, value in inputs.fitted.items() if label not in failed}, used, out)
+    _save(inputs.fitted, failed, used, out)
     if options.save_probs:
       _save_probs(next(iter(inputs.models.values())), failed, out)
     outputs.write(results, out, title=title(results), config=inputs.config, log=inputs.logs, say=say,
@@ -172,18 +172,18 @@ def write(options: argparse.Namespace, results: Results, inputs: Inputs) -> None
     note(caution)
 
 
-def _save(fitted: Fitted, used: str | None, out: pathlib.Path) -> None:
+def _save(fitted: Fitted, failed: Collection[str], used: str | None, out: pathlib.Path) -> None:
   """Writes fitted calibrators by label, and the one to be ``used``, or else the first, also as ``FITTED``."""
-  main = used if used in fitted else next(iter(fitted), None)
-  for label, (calibrator, (params,)) in fitted.items():
+  labels = [label for label in fitted if label not in failed]
+  main = used if used in labels else next(iter(labels), None)
+  for label in labels:
+    calibrator, (params,) = fitted[label]
     if label == automatic.AUTO:
       calibrator, params = automatic.chosen(params)
+    written = calibrators.Fitted(calibrator, params, fitted.num_classes, fitted.classes)
     (out / "calibrators").mkdir(exist_ok=True)
     for path in (out / "calibrators" / f"{stem(label)}.npz", *([out / FITTED] if label == main else [])):
-      if calibrator.name == subgroup_fits.NAME:
-        subgroup_fits.save(path, calibrator, params)
-      else:
-        calibrators.save(path, params, calibrator)
+      (subgroup_fits.save if calibrator.name == subgroup_fits.NAME else calibrators.save)(path, written)
 
 
 def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.confidence import negative_entropy
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import Model, fit
+from calib_jax.predictions.joining import in_order
 from calib_jax.predictions.predictions import Predictions
 
 
@@ -22,10 +23,11 @@ def pooled(members: Sequence[Predictions | Calibrated]) -> Predictions:
   sources = [Calibrated.of(member) for member in members]
   first, total, entropy = sources[0].part, None, 0.0
   for number, source in enumerate(sources, 1):
-    if not are_of_the_same(source.part, first):
+    joined = in_order(source.part, first.classes, (f"member {number}", "the first"))
+    if not are_of_the_same(joined, first):
       raise UserError(f"the members of an ensemble need the same examples in the same order: member {number} has other "
                       "labels, or another number of classes, than the first.")
-    log_probs = source.log_probs()
+    log_probs = in_order(source.part._replace(logits=source.log_probs()), first.classes, ("", "")).logits
     entropy += _entropy(log_probs) / len(sources)
     total = log_probs if total is None else np.logaddexp(total, log_probs)
   logits = total - np.float32(np.log(len(sources)))

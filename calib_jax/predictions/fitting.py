@@ -16,18 +16,36 @@ from calib_jax._system.files import release
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.predictions import automatic, subgroup_fits
 from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.predictions.joining import in_order
 from calib_jax.predictions.predictions import Predictions
 
 PIECES = 64  # Of large arrays, one after another.
 UNCALIBRATED = "none"  # The label of predictions before calibration.
 
-# Calibrators by label, each with a list of its params, one element a seed.
-Fitted = dict[str, tuple[calibrators.Calibrator, list[Any]]]
+
+class Fitted(dict[str, tuple[calibrators.Calibrator, list[Any]]]):
+  """Calibrators by label, each with a list of its params, one element a seed.
+
+  Attributes:
+    num_classes: the number of classes that they were fitted to; None if it is not known.
+    classes: the names of these classes in the order of the logits; None if they have none.
+  """
+
+  num_classes: int | None = None
+  classes: tuple[str, ...] | None = None
+
+  @classmethod
+  def of(cls, fitted: Mapping[str, Any], part: Predictions) -> "Fitted":
+    """Returns calibrators that were fitted to the classes of ``part``."""
+    result = cls(fitted)
+    result.num_classes, result.classes = part.logits.shape[1], None if part.of_label else part.classes
+    return result
+
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """The predictions of one model.
+  """The predictions of one model, whose classes are joined by name: all sets have the order of what was fitted to.
 
   Attributes:
     sets: predictions by the name of the set, each a list of one element a seed. The first set is the test set.
@@ -38,6 +56,13 @@ class Model:
   sets: Mapping[str, Sequence[Predictions]]
   fitted: Fitted
   out_of_fold: Mapping[str, Sequence[Calibrated]] | None = None
+
+  def __post_init__(self):
+    """Gives all sets the order of the classes of the fit or, without one, of the first set."""
+    classes = getattr(self.fitted, "classes", None) or next(
+      (part.classes for parts in self.sets.values() for part in parts if part.classes), None)
+    object.__setattr__(self, "sets", {name: [in_order(part, classes, (name, "what was fitted to")) for part in parts]
+                                      for name, parts in self.sets.items()})
 
   @property
   def labels(self) -> list[str]:
@@ -93,7 +118,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     fitted[label] = (calibrator, params)
     if by and (of_subgroups := subgroup_fits.fit(calibrator, params[0], validation[0], by, label, say)):
       fitted[f"{label} by {by}"] = of_subgroups[0], [of_subgroups[1]]
-  return fitted
+  return Fitted.of(fitted, validation[0])
 
 
 def _params(calibrator: calibrators.Calibrator, logits: jnp.ndarray, part: Predictions, say: Callable[[str], None],
@@ -121,11 +146,15 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
   Args:
     fitted: the calibrators and their params, as ``fit`` returns them.
     label: the label of a calibrator, or "none".
-    test: the predictions, one element a seed.
+    test: the predictions, one element a seed. Their classes are joined with those of the fit by name.
 
   Returns:
     One element a seed.
+
+  Raises:
+    UserError: if the classes have other names than those of the fit.
   """
+  test = [in_order(part, getattr(fitted, "classes", None), ("the test set", "what was fitted to")) for part in test]
   if label == UNCALIBRATED:
     return [Calibrated.of(part) for part in test]
   calibrator, params = fitted[label]

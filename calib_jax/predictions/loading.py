@@ -56,8 +56,9 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     logits, probs = as_logits(name, outputs, note, logits, percent)
     (count, num_classes), kind = logits.shape, _kind(arrays)
     classes = None if are_records else reading.one_of(arrays, headers.CLASSES)
-    classes = _classes(classes, arrays[classes], num_classes, labels) if classes else None
-    labels = _labels(labels, count, num_classes, classes)
+    are_numbers = bool(classes) and arrays[classes].dtype.kind in "iuf"
+    classes = _classes(classes, arrays[classes], num_classes) if classes else None
+    labels = _labels(_as_names(labels, classes, are_numbers, note), count, num_classes, classes)
     if kind != "out_of_distribution":
       check_labels(logits, labels)
     if outputs.size == len(outputs) and not are_records:
@@ -99,7 +100,7 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
       raise FileError(f": multi-label predictions have {name} [N, L] and labels [N, L] of 0 and 1: got "
                       f"{outputs.dtype} of shape {outputs.shape} and {labels.dtype} of shape {labels.shape}.")
     (count, num_labels), named = outputs.shape, reading.one_of(arrays, headers.CLASSES)
-    names = _classes(named, arrays[named], num_labels, labels) if named else tuple(map(str, range(num_labels)))
+    names = _classes(named, arrays[named], num_labels) if named else tuple(map(str, range(num_labels)))
     if "" in names:
       raise FileError(f": {named} must name every label: that of place {names.index('')}, counted from 0, is empty.")
     pairs, probs = as_logits(name, outputs.reshape(-1), note, logits, percent)
@@ -108,12 +109,12 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
     members = np.arange(count, dtype=np.int32) if members is None else members
     subgroups = _subgroups(arrays, by, count)
     repeated = subgroups and {name: x._replace(number=np.repeat(x.number, num_labels)) for name, x in subgroups.items()}
-    parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"),
+    parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"), of_label=True,
                              groups=np.repeat(members, num_labels), probs=probs, subgroups=repeated,
                              weights=None if weights is None else np.repeat(weights, num_labels))}
     for k, label in enumerate(names):
       parts[label] = Predictions(pairs[k::num_labels], labels[:, k], kind, classes=(f"not {label}", label),
-                                 groups=members if groups else None,
+                                 groups=members if groups else None, of_label=True,
                                  probs=None if probs is None else probs[k::num_labels], subgroups=subgroups,
                                  weights=weights)
     return parts
@@ -149,16 +150,33 @@ def _kind(arrays: Mapping[str, np.ndarray]) -> str:
   return kind
 
 
-def _classes(name: str, classes: np.ndarray, num_classes: int, labels: np.ndarray
-             ) -> tuple[str, ...]:
-  """The names of the classes; a FileError if labels may be meant as names or as places in the names."""
+def _classes(name: str, classes: np.ndarray, num_classes: int) -> tuple[str, ...]:
+  """The names of the classes; a FileError unless they are as many different ones as there are classes."""
   if classes.size != num_classes or len(names := tuple(map(str, np.ravel(classes)))) != len(set(names)):
     raise FileError(f": {name} must be {num_classes} different names, one a class: got {classes.size}.")
-  if classes.dtype.kind in "iuf" and labels.dtype.kind in "iu" and not np.array_equal(
-      classes.ravel(), np.arange(num_classes)):
-    raise FileError(f": its {name} are the numbers {short(', '.join(names))}, so its labels may be these numbers "
-                    f"or places from 0: save labels as places from 0, and {name} as texts.")
   return names
+
+
+def _as_names(labels: np.ndarray, classes: tuple[str, ...] | None, are_numbers: bool, say: Callable[[str], None]
+              ) -> np.ndarray:
+  """Returns labels that are whole numbers as texts, where classes are called by these numbers.
+
+  Where they may be places among the classes too, which those of classes that ``are_numbers`` always may, that is a
+  FileError.
+  """
+  if classes is None or labels.dtype.kind not in "iu" or classes == tuple(map(str, range(len(classes)))) or None in (
+      numbers := [reading.whole(name) for name in classes]):
+    return labels
+  values, names = set(labels.ravel().tolist()), short(", ".join(classes))
+  are_names, are_places = values <= set(numbers), values <= set(range(len(classes)))
+  if are_places and (are_names or are_numbers):
+    raise FileError(f": its classes are the numbers {names}, so its labels may be these numbers or places from 0: save "
+                    "labels as texts if they are the names, and else classes by names that are no numbers.")
+  if not are_names:
+    return labels
+  say(f": its classes are called {names}, and its labels are these names.")
+  name_of = dict(zip(numbers, classes, strict=True))
+  return np.array([name_of[x] for x in labels.ravel().tolist()]).reshape(labels.shape)
 
 
 def _features(features: np.ndarray | None, count: int) -> np.ndarray | None:

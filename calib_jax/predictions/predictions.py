@@ -39,6 +39,8 @@ class Predictions(NamedTuple):
       none.
     weights: float64 ``[N]`` above 0, the weights of the examples, of which only the ratios matter; None where all are
       equal.
+    of_label: whether the two classes are that a label of a multi-label file is absent or present, whose names are not
+      compared with those of other labels.
   """
 
   logits: np.ndarray
@@ -53,6 +55,7 @@ class Predictions(NamedTuple):
   records: bool = False
   subgroups: Mapping[str, Subgroups] | None = None
   weights: np.ndarray | None = None
+  of_label: bool = False
 
 
 def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[int, int] | None:

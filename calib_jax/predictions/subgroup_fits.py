@@ -17,8 +17,9 @@ import numpy as np
 from calib_jax import calibrators
 from calib_jax._numerics.groups import standard_error, stratified_folds
 from calib_jax._system.errors import FileError, UserError, printable
+from calib_jax.calibrators import param_tables
 from calib_jax.calibrators.base import NoWeights
-from calib_jax.calibrators.storage import described, remade
+from calib_jax.calibrators.storage import classes_of, described, remade, with_classes
 from calib_jax.predictions import automatic
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.predictions import Predictions
@@ -110,19 +111,30 @@ def calibrated(params: Mapping[str, Any], part: Predictions, apply: Callable[...
   return Calibrated(part, apply, every, place[number])
 
 
-def save(path: pathlib.Path, calibrator: calibrators.Calibrator, params: Mapping[str, Any]) -> None:
+def save(path: pathlib.Path, fitted: calibrators.Fitted) -> None:
   """Writes a calibrator by subgroup, which ``load`` reads; ``calibrators.load`` returns its params alone."""
+  params = fitted.params
   about = {"column": params["column"], "n0": params["n0"], "names": list(params["own"]),
-           "base": described(calibrator.options["base"])}
+           "base": described(fitted.calibrator.options["base"])} | with_classes(fitted)
   calibrators.save(path, {NAME: np.frombuffer(json.dumps(about).encode(), np.uint8), "pooled": params["pooled"],
                           "own": {str(i): x for i, x in enumerate(params["own"].values())}})
 
 
-def load(params: Mapping[str, Any]) -> tuple[calibrators.Calibrator, dict[str, Any]]:
-  """Returns the base and the params of what ``calibrators.load`` returns of a file that ``save`` wrote."""
+def load(params: Mapping[str, Any]) -> tuple[calibrators.Fitted, dict[str, Any]]:
+  """Returns the base with its params of all examples, and the params of subgroups, of a file that ``save`` wrote.
+
+  ``params`` are what ``calibrators.load`` returns of it.
+  """
   try:
     about = json.loads(np.asarray(params[NAME]).tobytes().decode())
     own = {str(name): params["own"][str(i)] for i, name in enumerate(about["names"])}
-    return remade(about["base"]), {"column": str(about["column"]), "pooled": params["pooled"], "own": own}
+    fitted = calibrators.Fitted(remade(about["base"]), params["pooled"], *classes_of(about))
+    by = {"column": str(about["column"]), "pooled": params["pooled"], "own": own}
   except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
     raise FileError(f" does not describe a calibrator by subgroup ({type(error).__name__}).") from error
+  try:
+    for of_subgroup in (by["pooled"], *own.values()):
+      param_tables.check(fitted.calibrator, of_subgroup, fitted.num_classes)
+  except ValueError as error:
+    raise FileError(f" {error}") from error
+  return fitted, by

@@ -11,6 +11,7 @@ import ml_collections
 import numpy as np
 
 from calib_jax import calibrators, data, evaluation, training
+from calib_jax._checks import class_names
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import stem
 from calib_jax.last_layer.laplace import Laplace
@@ -168,7 +169,7 @@ class Run:
       for seed, seed_params in zip(self.seeds, params, strict=True):
         path = self.folder / "calibrators" / f"{stem(label)}_seed{seed}.npz"
         path.parent.mkdir(exist_ok=True)
-        calibrators.save(path, seed_params, by_name)
+        calibrators.save(path, calibrators.Fitted(by_name, seed_params, fitted.num_classes, fitted.classes))
     return fitted
 
   def evaluate(self, tests: Mapping[str, Any] | None = None, calibrators: Mapping[str, Any] | None = None
@@ -206,7 +207,7 @@ class Run:
           examples, kind = load()
           extra = {"features": self.features(examples.images, seed=seed)} if options.save_features else {}
           evaluation.save(path, logits=self.predict(examples.images, seed=seed), labels=examples.labels, kind=kind,
-                          **extra)
+                          classes=self.splits(seed).classes, **extra)
           manifest.add(self.folder, [path])
 
   def saved(self, name: str) -> list[evaluation.Predictions]:
@@ -224,9 +225,16 @@ class Run:
     """Predicts ``(images, labels)``, or the test split of a section like ``config.data``, with every seed's model."""
     predictions = []
     for seed in self.seeds:
-      images, labels = source if isinstance(source, tuple) else data.load(
-        seed=seed, **{"validation_fraction": self.config.data.validation_fraction, **source}).test
-      predictions.append(evaluation.Predictions(self.predict(images, seed=seed), np.asarray(labels, np.int32)))
+      classes = self.saved("test")[0].classes
+      if isinstance(source, tuple):
+        images, labels = source
+      else:
+        splits = data.load(seed=seed, **{"validation_fraction": self.config.data.validation_fraction, **source})
+        (images, labels), names = splits.test, splits.classes
+        if names and classes:  # Labels are places among the classes of their own data set.
+          labels = np.argsort(class_names.places(names, classes, ("the data set", "the run")))[labels]
+      predictions.append(evaluation.Predictions(self.predict(images, seed=seed), np.asarray(labels, np.int32),
+                                                classes=classes))
     return predictions
 
   def _outputs(self, images: ArrayLike, seed: int | None, name: str) -> np.ndarray:

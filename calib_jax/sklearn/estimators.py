@@ -1,7 +1,9 @@
 """The two estimators: of a classifier, and of scores that are there already."""
 
 from collections.abc import Iterator
+import re
 from typing import Any
+import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +13,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
+  _check_method_params,
   _check_sample_weight,
   check_array,
   check_is_fitted,
@@ -21,9 +24,13 @@ from sklearn.utils.validation import (
 
 from calib_jax import _checks as checks
 from calib_jax import calibrators
+from calib_jax._checks import class_names
 
 LOWEST = float(np.finfo(np.float64).eps)
 INPUTS = ("logits", "probs")
+# How columns of scores are called before the name of the class.
+NAMED = re.compile(r"(?:y_)?(?:logits?|log_probs?|probs?|probabilit(?:y|ies)|proba|scores?|\.pred)[_ .](.+)", re.I)
+FEWEST = 3  # Examples that a fold must hold out for a calibrator of its own.
 
 
 class _WithOptions(ClassifierMixin, BaseEstimator):
@@ -48,14 +55,15 @@ class _WithOptions(ClassifierMixin, BaseEstimator):
     self.least_ = float(np.min(logits, where=np.isfinite(logits), initial=0) - np.log(2))
     logits, parameters = self._finite(logits), type(self)._get_param_names()
     options = {name: value for name, value in self.get_params(deep=False).items() if name not in parameters}
+    names = list(map(str, self.classes_)) if len(self.classes_) == logits.shape[1] else None
     if self.method != "auto":
-      self.calibrator_ = calibrators.get(self.method, **options).fitted(logits, labels, weights=weights)
+      self.calibrator_ = calibrators.get(self.method, **options).fitted(logits, labels, weights=weights, classes=names)
       return
     if options or weights is not None:
       raise ValueError('method="auto" takes no options and no sample_weight: name a calibrator, such as '
                        '"temperature_scaling".')
     chosen = calibrators.select(logits, labels)
-    self.calibrator_ = calibrators.Fitted(chosen.calibrator, chosen.params)
+    self.calibrator_ = calibrators.Fitted(chosen.calibrator, chosen.params, logits.shape[1], names and tuple(names))
 
   def _calibrated(self, logits: np.ndarray) -> np.ndarray:
     """The calibrated probabilities ``[N, K]`` of logits, in float64, with rows that sum to 1."""
@@ -94,7 +102,9 @@ class Calibrator(_WithOptions):
 
     Args:
       X: scores ``[N, K]``, or ``[N]`` or ``[N, 1]`` of the second of two classes: its probability or its log-odds.
-      y: the labels ``[N]``: the columns are their sorted values or, if some class is absent, ``0, …, K − 1``.
+        Columns of a frame that are called as the classes, or so after ``prob_``, ``logit_`` or the like, are joined
+        with them by name, in any order.
+      y: the labels ``[N]``: other columns are their sorted values or, if some class is absent, ``0, …, K − 1``.
       sample_weight: ``[N]``; an integer weight w equals w copies of the row.
 
     Returns:
@@ -111,13 +121,13 @@ class Calibrator(_WithOptions):
     if len(y) != len(logits):
       raise ValueError(f"X and y must have the same length: got {len(logits)} and {len(y)}.")
     weights = None if sample_weight is None else _check_sample_weight(sample_weight, logits)
-    self._calibrate(logits, np.searchsorted(self.classes_, y), weights)
+    self._calibrate(logits[:, _order(X, self.classes_)], np.searchsorted(self.classes_, y), weights)
     return self
 
   def predict_proba(self, X: ArrayLike) -> np.ndarray:
-    """Returns the calibrated probabilities ``[N, K]`` of scores as ``fit`` takes them."""
+    """Returns the calibrated probabilities ``[N, K]`` of scores as ``fit`` takes them, in the order of ``classes_``."""
     check_is_fitted(self)
-    return self._calibrated(self._logits(X))
+    return self._calibrated(self._logits(X)[:, _order(X, self.classes_)])
 
   def _logits(self, X: ArrayLike, reset: bool = False) -> np.ndarray:
     scores = np.asarray(X)
@@ -131,6 +141,26 @@ class Calibrator(_WithOptions):
         scores = np.concatenate([1 - scores, scores], 1)
       return _log(scores)
     return _two_columns(scores)
+
+
+def _order(X: Any, classes: np.ndarray) -> np.ndarray:
+  """For each class its place among the columns of scores, by name where they are called as the classes are."""
+  columns, wanted = list(map(str, getattr(X, "columns", ()))), list(map(str, classes))
+  ends = [match[1] if (match := NAMED.fullmatch(column)) else column for column in columns]
+  if not set(ends) & set(wanted):  # Such as x0, x1.
+    if columns and all(map(NAMED.fullmatch, columns)) and not all(end.isdigit() for end in ends):
+      raise ValueError(f"the columns of X are called {class_names.listed(columns)}, and the classes "
+                       f"{class_names.listed(wanted)}: call the columns as the classes.")
+    return np.arange(len(classes))
+  if len(ends) == 1 and len(wanted) == 2:
+    ends = [f"not {ends[0]}", *ends]
+  return np.array(class_names.places(ends, wanted, ("the columns of X", "the labels")))
+
+
+def _places(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+  """The place of each label ``[N]`` among ``classes``, which need not be sorted."""
+  order = np.argsort(classes)
+  return order[np.searchsorted(classes, y, sorter=order)]
 
 
 def _two_columns(scores: np.ndarray) -> np.ndarray:
@@ -186,33 +216,46 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
     self.ensemble = ensemble
     vars(self).update(options)
 
-  def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "CalibratedClassifier":
+  def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, *, groups: ArrayLike | None = None,
+          **fit_params: Any) -> "CalibratedClassifier":
     """Fits the classifier, unless it is, and the calibrator.
 
     Args:
       X: whatever the classifier takes, with N rows.
       y: the labels ``[N]``.
       sample_weight: ``[N]``; an integer weight w equals w copies of the row. The classifier gets it if it takes
-        weights.
+        weights; if not, a warning says so.
+      groups: ``[N]``, which a splitter such as ``GroupKFold`` keeps together.
+      **fit_params: passed to the classifier's ``fit``; of what has N rows, it gets those of its fold.
 
     Returns:
       The estimator.
 
     Raises:
-      ValueError: if a class has fewer examples than there are folds, or a prefit estimator has other classes than y.
+      ValueError: if a class has fewer examples than there are folds, a prefit estimator has other classes than y, or
+        with ``ensemble`` a fold holds out fewer than three examples, or examples of one class.
     """
     X, y = indexable(X, y)
     validate_data(self, X, y, skip_check_array=True)
     y = column_or_1d(check_array(y, ensure_2d=False, dtype=None), warn=True)
     check_classification_targets(y)
     weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+    if weights is not None and self.cv != "prefit" and not has_fit_parameter(self._estimator(), "sample_weight"):
+      warnings.warn(f"{type(self._estimator()).__name__} takes no sample_weight, so that the weights are those of the "
+                    "calibrator alone.", UserWarning, stacklevel=2)
+    folds = (X, y, weights, groups, fit_params)
     if self.ensemble:
       if self.cv == "prefit":
         raise ValueError('ensemble=True needs folds: got cv="prefit".')
       self.classes_ = np.unique(y)
-      self.members_ = [clone(self).set_params(estimator=estimator, cv="prefit", ensemble=False).fit(
-        _safe_indexing(X, rows), y[rows], None if weights is None else weights[rows])
-        for estimator, rows in self._folds(X, y, weights)]
+      self.members_ = []
+      for estimator, rows in self._folds(*folds):
+        if len(rows) < FEWEST or len(np.unique(y[rows])) < 2:
+          raise ValueError(f"a fold of cv={self.cv} holds out {len(rows)} examples of {len(np.unique(y[rows]))} "
+                           "classes, too few for a calibrator of its own: use fewer or stratified folds, or "
+                           "ensemble=False.")
+        self.members_.append(clone(self).set_params(estimator=estimator, cv="prefit", ensemble=False).fit(
+          _safe_indexing(X, rows), y[rows], None if weights is None else weights[rows]))
       return self
     if self.cv == "prefit":
       self.estimator_ = self._estimator()
@@ -223,9 +266,9 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
       logits = _scores(self.estimator_, X)
     else:
       self.classes_ = np.unique(y)
-      logits = self._out_of_fold(X, y, weights)
-      self.estimator_ = self._trained(X, y, weights)
-    self._calibrate(logits, np.searchsorted(self.classes_, y), weights)
+      logits = self._out_of_fold(*folds)
+      self.estimator_ = self._trained(X, y, weights, fit_params)
+    self._calibrate(logits, _places(self.classes_, y), weights)
     return self
 
   def predict_proba(self, X: Any) -> np.ndarray:
@@ -238,31 +281,39 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
   def _estimator(self) -> Any:
     return LinearSVC(random_state=0) if self.estimator is None else self.estimator
 
-  def _trained(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> Any:
+  def _trained(self, X: Any, y: np.ndarray, weights: np.ndarray | None, params: dict[str, Any]) -> Any:
     estimator = clone(self._estimator())
     takes_weights = weights is not None and has_fit_parameter(estimator, "sample_weight")
-    return estimator.fit(X, y, **({"sample_weight": weights} if takes_weights else {}))
+    return estimator.fit(X, y, **params, **({"sample_weight": weights} if takes_weights else {}))
 
-  def _out_of_fold(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+  def _out_of_fold(self, X: Any, y: np.ndarray, *others: Any) -> np.ndarray:
     """The logits ``[N, K]`` of every row, by a classifier that has not learnt from it."""
     logits = np.empty((len(y), max(len(self.classes_), 2)))
     seen = np.zeros(len(y), int)
-    for estimator, held_out in self._folds(X, y, weights):
+    for estimator, held_out in self._folds(X, y, *others):
       logits[held_out] = _scores(estimator, _safe_indexing(X, held_out))
       seen[held_out] += 1
     if np.any(seen != 1):
       raise ValueError("cv must hold out every example exactly once.")
     return logits
 
-  def _folds(self, X: Any, y: np.ndarray, weights: np.ndarray | None) -> Iterator[tuple[Any, np.ndarray]]:
+  def _folds(self, X: Any, y: np.ndarray, weights: np.ndarray | None, groups: ArrayLike | None,
+             params: dict[str, Any]) -> Iterator[tuple[Any, np.ndarray]]:
     """Yields the classifier of every fold, and the rows that it has not learnt from."""
     folds = check_cv(self.cv, y, classifier=True)
     fewest = np.unique(y, return_counts=True)[1].min()
     if isinstance(self.cv, int) and fewest < self.cv:
       raise ValueError(f"cv={self.cv} needs at least {self.cv} examples of each class: got n_samples={len(y)}, and "
                        f"{fewest} of the rarest class.")
-    for train, held_out in folds.split(X, y):
-      estimator = self._trained(_safe_indexing(X, train), y[train], None if weights is None else weights[train])
+    try:
+      parts = list(folds.split(X, y, groups))
+    except ValueError as error:
+      if groups is not None or "groups" not in str(error):
+        raise
+      raise ValueError(f"cv={self.cv} keeps groups together: give them as fit(X, y, groups=groups).") from error
+    for train, held_out in parts:
+      estimator = self._trained(_safe_indexing(X, train), y[train], None if weights is None else weights[train],
+                                _check_method_params(X, params, train))
       if len(estimator.classes_) != len(self.classes_):
         raise ValueError("a fold of cv has no example of some class to train on: use fewer or stratified folds.")
       yield estimator, held_out

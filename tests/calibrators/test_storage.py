@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, training
+from calib_jax.calibrators import param_tables
 from calib_jax.calibrators.storage import described, remade
-from tests.calibrators.data import CASES, SHAPE, made, synthetic
+from tests.calibrators.data import CASES, SHAPE, grouped, made, synthetic
 
 
 @pytest.mark.parametrize("name", [
@@ -57,6 +58,77 @@ def test_a_calibrator_is_a_value():
   assert calibrators.platt() != "platt" and repr(own[0]).startswith("Calibrator(<function")
   with pytest.raises(dataclasses.FrozenInstanceError):
     own[0].name = "platt"
+
+
+@pytest.mark.parametrize("name", grouped(CASES))
+def test_params_that_no_fit_gives_are_refused(name, tmp_path):
+  """What a fit gives is read again; without any one of its params, or with one of another shape or value, it is not."""
+  calibrator, (logits, labels) = calibrators.get(name, **CASES[name]), synthetic(*SHAPE)
+  params = made(name, **CASES[name]).fit(logits, labels, where=np.ones(len(labels), bool))
+  path = tmp_path / "c.npz"
+  calibrators.save(path, calibrators.Fitted(calibrator, params, SHAPE[1], tuple("abcdefghij")))
+  assert calibrators.load(path).classes == tuple("abcdefghij")
+  with np.load(path) as arrays:
+    arrays = dict(arrays)
+  learned = [key for key in arrays if key.split("/")[-1] not in (*param_tables.REPORTS, "calibrator.json", "")]
+  assert bool(learned) == bool(jax.tree.leaves(params))
+  for key in learned:
+    wrong = {"without": None, "of another kind": arrays[key].astype(np.int32), "text": np.array("x"),
+             "of more axes": arrays[key][None], "not a number": np.where(True, np.nan, arrays[key]).astype(np.float32)}
+    if arrays[key].ndim and "layer" not in key:
+      wrong["longer"] = np.concatenate([arrays[key]] * 3)
+    for value in wrong.values():
+      np.savez(path, **{k: x for k, x in arrays.items() if k != key}, **({} if value is None else {key: value}))
+      with pytest.raises(ValueError, match=rf"c.npz.* {key}|c.npz.*layer" if value is None else "c.npz"):
+        calibrators.load(path)
+
+
+@pytest.mark.parametrize(("name", "params", "match"), [
+  ("temperature_scaling", {"temperature": -2.0}, r"must be in \(0, inf\), and is -2"),
+  ("isotonic", {"x": [[0.5, 0.1, 0.9]], "y": [[0.2, 0.3, 0.4]]}, "gives its x, because its numbers must not fall"),
+  ("isotonic", {"x": [[0.1, 0.5, 0.9]], "y": [[2.0, 3, 50]]}, r"must be in \[0, 1\], and is 2"),
+  ("isotonic", {"x": [[0.1, 0.5, 0.9]], "y": [[0.1, 0.2]]}, r"its shape \(1, 2\) must be \[C, B\], where B is 3"),
+  ("ensemble_temperature_scaling", {"temperature": 1.0, "weights": [0.5, 0.4, 0.4]}, "must sum to 1"),
+  ("vector_scaling", {"scale": [1.0, 1.0], "bias": [0.0, 0.0, 0.0]}, "where K is 2"),
+  ("temperature_scaling", {"temperature": 2.0, "bias": [1.0, 1.0]}, None),
+  ("temperature_scaling", {"temperature": 2.0, "x": 1.0}, "holds x, which temperature_scaling does not have")])
+def test_ranges_and_sizes_of_params_are_checked(name, params, match, tmp_path):
+  calibrators.save(tmp_path / "c.npz", {key: np.array(x, np.float32) for key, x in params.items()},
+                   calibrators.get(name))
+  with pytest.raises(ValueError, match=match or "holds bias, which"):
+    calibrators.load(tmp_path / "c.npz")
+
+
+def test_names_of_classes_are_kept_and_compared(tmp_path):
+  logits, labels = synthetic(*SHAPE)
+  names = [f"é {k}" for k in range(10)]
+  fitted = calibrators.vector_scaling().fitted(logits, labels, classes=names)
+  calibrators.save(tmp_path / "c.npz", fitted)
+  loaded = calibrators.load(tmp_path / "c.npz")
+  assert loaded.classes == fitted.classes == tuple(names) and loaded.num_classes == 10
+  assert pickle.loads(pickle.dumps(loaded)).classes == loaded.classes
+  with pytest.raises(ValueError, match="classes must be 10 different names"):
+    calibrators.vector_scaling().fitted(logits, labels, classes=[*names[:9], names[0]])
+  with pytest.raises(ValueError, match="vector_scaling was fitted to 10 classes, and the logits have 4"):
+    fitted(logits[:, :4])
+  for about in ({"classes": ["a", "a"]}, {"classes": "ab"}, {"num_classes": 0}, {"num_classes": 3, "classes": ["a"]}):
+    made_by = json.dumps({"name": "temperature_scaling", "options": {}} | about).encode()
+    np.savez(tmp_path / "x.npz", temperature=np.ones(()), **{"calibrator.json": np.frombuffer(made_by, np.uint8)})
+    with pytest.raises(ValueError, match="does not describe a calibrator"):
+      calibrators.load(tmp_path / "x.npz")
+  module = {}
+  exec(calibrators.export(loaded, "numpy"), module)
+  order = np.random.default_rng(0).permutation(10)
+  np.testing.assert_allclose(module["calibrate"](logits[:, order], classes=[names[k] for k in order]),
+                             module["calibrate"](logits)[:, order], rtol=1e-6)
+  assert module["CLASSES"] == tuple(names)
+  with pytest.raises(ValueError, match="classes must have the names"):
+    module["calibrate"](logits, classes=["x", *names[1:]])
+
+
+def test_a_calibrator_that_is_called_says_how_it_is_fitted():
+  with pytest.raises(TypeError, match=r"not fitted yet: write fitted = calibrator.fitted\(logits, labels\)"):
+    calibrators.temperature_scaling()(np.zeros((1, 2)))
 
 
 def test_params_files_hold_no_code(tmp_path):

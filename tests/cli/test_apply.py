@@ -178,8 +178,9 @@ def test_a_mistake_is_one_sentence_and_leaves_no_file(name, text, out, reason, t
 
 
 @pytest.mark.parametrize(("params", "calibrator", "reason"), [
-  ({"temperature": np.nan}, [calibrators.temperature_scaling()], "gives no probabilities for row 0, counted from 0"),
-  ({"scale": np.ones(2), "bias": np.ones(2)}, [calibrators.vector_scaling()], "cannot be applied to 3 classes"),
+  ({"temperature": np.nan}, [calibrators.temperature_scaling()], "cannot be used: no fit of temperature_scaling gives "
+   "its temperature, because it must be in (0, inf), and is nan"),
+  ({"scale": np.ones(2), "bias": np.ones(2)}, [calibrators.vector_scaling()], "was fitted to 2 classes, and "),
   ({"temperature": 1.0}, [], "holds params without the name of their calibrator")])
 def test_a_calibrator_that_cannot_be_applied_is_refused(params, calibrator, reason, tmp_path, capsys):
   calibrators.save(tmp_path / "c.npz", {name: np.float32(x) for name, x in params.items()}, *calibrator)
@@ -187,11 +188,66 @@ def test_a_calibrator_that_cannot_be_applied_is_refused(params, calibrator, reas
   assert f"c.npz {reason}" in capsys.readouterr().err and not (tmp_path / "o.csv").exists()
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES[:4])
+@pytest.mark.parametrize(("names", "message"), [
+  (("owl", "cat", "dog"), "has its classes in another order than"), (("cat", "dog", "owl"), ""),
+  ((0, 1, 2), "names no classes, so they are taken in the order of those of"),
+  (("cat", "dog", "fox"), "only .*new.* has 'fox' and only .*c.npz has 'owl'")])
+def test_columns_are_joined_with_the_classes_of_the_fit_by_name(names, message, suffix, tmp_path, capsys):
+  """Rows keep the order of their own file, and each class has what it has in the order of the fit."""
+  fitted = calibrators.Fitted(calibrators.vector_scaling(), {
+    "scale": np.array([1.0, 0.5, 0.25], np.float32), "bias": np.array([2.0, 0, -1], np.float32)}, 3, CLASSES)
+  calibrators.save(tmp_path / "c.npz", fitted)
+  names = CLASSES if suffix == ".jsonl" else names  # JSON lines of lists name no classes.
+  order = [CLASSES.index(name) if name in CLASSES else k for k, name in enumerate(names)]
+  path = _written(tmp_path / f"new{suffix}", LOGITS[:, order], names=names)
+  code = _apply(tmp_path / "c.npz", path, tmp_path / f"out{suffix}")
+  error = capsys.readouterr().err
+  if suffix == ".jsonl":
+    message = "names no classes"
+  assert re.search(message, error) and ("joined by name" in error) == ("another order" in message)
+  if "fox" in names:
+    assert code == 2 and not (tmp_path / f"out{suffix}").exists()
+    return
+  _, probs, heads = _read(tmp_path / f"out{suffix}")
+  assert heads is None or heads == [f"prob_{name}" for name in names]
+  wanted = special.softmax(LOGITS * [1.0, 0.5, 0.25] + [2.0, 0, -1], axis=1)
+  np.testing.assert_allclose(probs, wanted[:, order], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("column", "swapped"), [("prob_yes", False), ("prob_no", True)])
+def test_one_column_is_of_the_class_that_it_names(column, swapped, tmp_path):
+  """A Platt map of yes gives prob_no what it leaves, also where the fit had another column."""
+  p = np.linspace(0.1, 0.9, 5)
+  fitted = calibrators.Fitted(calibrators.vector_scaling(), {
+    "scale": np.ones(2, np.float32), "bias": np.array([0, 1.5], np.float32)}, 2, ("not yes", "yes"))
+  calibrators.save(tmp_path / "c.npz", fitted)
+  pd.DataFrame({column: 1 - p if swapped else p}).to_csv(tmp_path / "new.csv", index=False)
+  if swapped:  # "not yes" stands for any other name.
+    fitted = calibrators.Fitted(fitted.calibrator, fitted.params, 2, ("no", "yes"))
+    calibrators.save(tmp_path / "c.npz", fitted)
+  assert _apply(tmp_path / "c.npz", tmp_path / "new.csv", tmp_path / "o.csv") == 0
+  new = special.expit(special.logit(p) + 1.5)
+  np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv")[column], 1 - new if swapped else new, rtol=1e-5)
+
+
+def test_a_file_without_names_and_another_number_of_classes_are_said(temperature, tmp_path, capsys):
+  """An older calibrator file has neither; a temperature can be applied to any number of classes."""
+  assert _apply(temperature, _written(tmp_path / "new.csv"), tmp_path / "o.csv") == 0
+  assert "t.npz names no classes, so they are taken in the order of the predictions: cat is its class 0" in (
+    capsys.readouterr().err)
+  calibrators.save(tmp_path / "t.npz", calibrators.Fitted(
+    calibrators.temperature_scaling(), {"temperature": np.float32(T)}, 10))
+  assert _apply(tmp_path / "t.npz", _written(tmp_path / "new.csv"), tmp_path / "o.csv") == 0
+  assert "new.csv has 3 classes, and " in capsys.readouterr().err
+
+
 def test_weights_come_along_as_other_columns_do(temperature, tmp_path, capsys):
   (tmp_path / "new.csv").write_text("weight,logit_a,logit_b\n0.5,1,2\n")
   assert _apply(temperature, tmp_path / "new.csv", tmp_path / "o.csv") == 0
   output = capsys.readouterr()
-  assert (tmp_path / "o.csv").read_text().splitlines()[1].startswith("0.5,0.40") and not output.err
+  assert (tmp_path / "o.csv").read_text().splitlines()[1].startswith("0.5,0.40")
+  assert "its weights" not in output.err
 
 
 @pytest.mark.parametrize(("suffix", "rows"), [(".jsonl", 4), (".parquet", 4), (".parquet", 10_000)])

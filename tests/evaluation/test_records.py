@@ -103,7 +103,8 @@ def test_apply_needs_the_confidence_and_no_more(suffix, tmp_path, capsys):
   for wrong, columns, message in (
       (calibrators.platt(), {"confidence": CONFIDENCE, "correct": CORRECT}, "holds records, and the calibrator was"),
       (calibrator, {"prob": CONFIDENCE}, "must have a confidence, because the calibrator was fitted to")):
-    calibrators.save(tmp_path / "c.npz", params, wrong)
+    own = params if wrong.records else {"scale": np.ones(2, np.float32), "bias": np.zeros(2, np.float32)}
+    calibrators.save(tmp_path / "c.npz", own, wrong)
     path = written(tmp_path / f"other.{suffix}", columns)
     assert apply.main([f"--predictions={path}", *options]) == 2
     assert suffix == "npz" or message in capsys.readouterr().err

@@ -9,8 +9,9 @@ from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, cross_val_predict
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, ShuffleSplit, StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -175,3 +176,93 @@ def test_scores_of_pairs_of_classes_are_not_those_of_classes():
   for estimator in (pairs, make_pipeline(StandardScaler(), pairs), frozen, make_pipeline(frozen)):
     with pytest.raises(ValueError, match='a score to each pair of classes, and a calibrator needs one of each class'):
       CalibratedClassifier(estimator, cv=3).fit(X, Y)
+
+
+@pytest.mark.parametrize(("prefix", "inputs"), [("", "probs"), ("prob_", "probs"), ("logit_", "logits")])
+def test_columns_that_are_called_as_classes_are_joined_by_name(prefix, inputs):
+  """Whatever the order of a frame's columns, of texts and of numbers, the probabilities are the same."""
+  scores = X[:, :3] if inputs == "logits" else GaussianNB().fit(X, Y).predict_proba(X)
+  for names in (NAMES, [0, 1, 2], [10, 2, 30]):
+    labels = np.array(names)[Y]
+    straight = pd.DataFrame(scores, columns=[f"{prefix}{name}" if prefix else name for name in names])
+    expected = Calibrator("vector_scaling", inputs=inputs).fit(straight, labels).predict_proba(straight)
+    turned = straight.iloc[:, [2, 0, 1]]
+    model = Calibrator("vector_scaling", inputs=inputs).fit(turned, labels)
+    np.testing.assert_allclose(model.predict_proba(turned), expected, atol=1e-6)
+    assert model.calibrator_.classes == tuple(map(str, sorted(names)))
+  two = pd.DataFrame({"prob_no": 1 - scores[:, 0]}) if inputs == "probs" else pd.DataFrame({"logit_no": -scores[:, 0]})
+  yes = pd.DataFrame({"prob_yes": scores[:, 0]}) if inputs == "probs" else pd.DataFrame({"logit_yes": scores[:, 0]})
+  labels = np.where(Y == 0, "yes", "no")
+  np.testing.assert_allclose(*(Calibrator("vector_scaling", inputs=inputs).fit(x, labels).predict_proba(x)
+                               for x in (two, yes)), atol=1e-5)
+
+
+def test_columns_of_other_classes_are_refused_and_features_are_places():
+  frame = pd.DataFrame(X[:, :3], columns=["logit_cat", "logit_dog", "logit_fox"])
+  with pytest.raises(ValueError, match="only the columns of X has 'fox' and only the labels has 'eel'"):
+    Calibrator().fit(frame, NAMES[Y])
+  with pytest.raises(ValueError, match="call the columns as the classes"):
+    Calibrator().fit(frame, np.array(["x", "y", "z"])[Y])
+  plain = frame.set_axis(["a0", "a1", "a2"], axis=1)
+  np.testing.assert_array_equal(Calibrator().fit(plain, NAMES[Y]).predict_proba(plain),
+                                Calibrator().fit(X[:, :3], NAMES[Y]).predict_proba(X[:, :3]))
+
+
+class _Unsorted(GaussianNB):
+  """A prefit classifier whose classes are not sorted, as some outside of scikit-learn are."""
+
+  def fit(self, X, y):
+    super().fit(X, y)
+    self.classes_, self.order = self.classes_[::-1], slice(None, None, -1)
+    return self
+
+  def predict_proba(self, X):
+    sorted_ = GaussianNB.fit(GaussianNB(), *self.data) if hasattr(self, "data") else None
+    return sorted_.predict_proba(X)[:, ::-1]
+
+
+def test_classes_of_a_prefit_classifier_need_not_be_sorted():
+  model = _Unsorted().fit(X, NAMES[Y])
+  model.data = (X, NAMES[Y])
+  ours = CalibratedClassifier(model, "vector_scaling", cv="prefit").fit(X, NAMES[Y])
+  theirs = CalibratedClassifier(GaussianNB().fit(X, NAMES[Y]), "vector_scaling", cv="prefit").fit(X, NAMES[Y])
+  assert list(ours.classes_) == list(NAMES[::-1])
+  np.testing.assert_allclose(ours.predict_proba(X)[:, ::-1], theirs.predict_proba(X), atol=1e-5)
+
+
+def test_groups_and_parameters_of_the_fit_reach_the_folds():
+  groups = np.arange(240) // 10
+
+  seen = []
+
+  class Noting(GaussianNB):
+    def fit(self, X, y, sample_weight=None, extra=None, once=None):
+      seen.append((len(y), None if extra is None else np.array(extra), once))
+      return super().fit(X, y, sample_weight)
+
+  extra = np.arange(240)
+  model = CalibratedClassifier(Noting(), cv=GroupKFold(4)).fit(X, Y, groups=groups, extra=extra, once="x")
+  listed = list(GroupKFold(4).split(X, Y, groups))
+  np.testing.assert_allclose(model.predict_proba(X), CalibratedClassifier(GaussianNB(), cv=listed).fit(
+    X, Y).predict_proba(X), atol=1e-7)
+  assert [len(rows) for _, rows, _ in seen] == [180] * 4 + [240] and {x for *_, x in seen} == {"x"}
+  for (train, _), (_, rows, _) in zip(listed, seen, strict=False):
+    np.testing.assert_array_equal(rows, extra[train])
+  with pytest.raises(ValueError, match=r"keeps groups together: give them as fit\(X, y, groups=groups\)"):
+    CalibratedClassifier(GaussianNB(), cv=GroupKFold(4)).fit(X, Y)
+
+
+def test_weights_that_the_classifier_does_not_take_are_said():
+  with pytest.warns(UserWarning, match="KNeighborsClassifier takes no sample_weight, so that the weights are those of"):
+    CalibratedClassifier(KNeighborsClassifier()).fit(X, Y, np.ones(240))
+
+
+@pytest.mark.parametrize("cv", [LeaveOneOut(), KFold(120), KFold(3)])
+def test_folds_too_small_for_a_calibrator_of_their_own_are_refused(cv):
+  """Of one or two rows, or of one class, as of sorted examples in folds without stratification."""
+  order = np.argsort(Y, kind="stable")
+  with pytest.raises(ValueError, match=r"too few for a calibrator of its own|no example of some class to train on"):
+    CalibratedClassifier(GaussianNB(), cv=cv, ensemble=True).fit(X[order], Y[order])
+  if cv.get_n_splits(X) > 100:
+    fitted = CalibratedClassifier(GaussianNB(), cv=KFold(40)).fit(X, Y)
+    assert np.ptp(fitted.predict_proba(X)) > 0.5
