@@ -32,9 +32,13 @@ from calib_jax._checks.shapes import (
   same_shape,
 )
 from calib_jax._checks.values import (
+  BINARY,
+  CREDITS,
   are_right_on_host,
   check_values,
   class_values,
+  credits,
+  is_outside,
   label_values,
   masked_class,
   pair_values,
@@ -42,8 +46,9 @@ from calib_jax._checks.values import (
   warn_of_probs,
 )
 
-__all__ = ["aligned", "are_right_on_host", "array", "batch", "check_values", "choice", "class_values", "classified",
-           "counts", "example_values", "examples", "floating", "gathered", "is_readable", "is_traced", "label_values",
-           "layer", "mapped_axis", "mask", "masked_class", "one_value_each", "options", "out_of_range",
+__all__ = ["BINARY", "CREDITS", "aligned", "are_right_on_host", "array", "batch", "check_values", "choice",
+           "class_values", "classified", "counts", "credits", "example_values", "examples", "floating", "gathered",
+           "is_outside", "is_readable", "is_traced", "label_values", "layer", "mapped_axis", "mask", "masked_class",
+           "one_value_each", "options", "out_of_range",
            "outputs_and_labels", "over_classes", "pair_values", "paired", "rank", "same_shape", "something_counts",
            "suggestion", "warn_of_probs", "weights_and_where"]

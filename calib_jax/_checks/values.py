@@ -53,7 +53,7 @@ def class_values(outputs, labels, where=None, *, name: str = "probs", always: bo
   checked_outputs, checked_labels = converted or outputs_and_labels(outputs, labels, name=name)
   where = mask(where, np.shape(labels))
   tolerance = _sum_tolerance(outputs) if name == "probs" else None
-  if not _any_wrong(_wrong_classes, checked_outputs, checked_labels, where, tolerance):
+  if not _any_row(_wrong_classes, checked_outputs, checked_labels, where, tolerance):
     return
   num_classes = np.shape(outputs)[-1]
   rows, labels = np.asarray(outputs).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
@@ -151,32 +151,60 @@ def _level_outside() -> int:
   return level
 
 
+# What the second of a pair may be: any finite number; 0 or 1; or ``correct``, which may be a credit between them.
+ANY, BINARY, CREDITS = "any", "binary", "credits"
+CREDIT_RULE = ("must be bools, zeros and ones, or credits in [0, 1] (a loss of each example is passed as risk=, and "
+               "labels are passed to metrics of probs and labels)")
+
+
 def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confidence", "correct"),
-                high: float = 1.0, binary: bool = False) -> None:
-  """Checks that a pair is finite, the first in ``[1 - high, high]``, and the second zeros and ones if ``binary``."""
+                high: float = 1.0, kind: str = ANY) -> None:
+  """Checks that a pair is finite, the first in ``[1 - high, high]``, and the second of its ``kind``."""
   if not _values_are_checked or is_traced(scores, values, where):
     return
   same_shape(floating(scores, names[0]), array(values, names[1]), names)
   where = mask(where, np.shape(scores))
-  if _any_wrong(_wrong_pairs, scores, values, where, (high, binary)):
+  if _any_row(_wrong_pairs, scores, values, where, (high, kind)):
     scores, values = (np.asarray(x).astype(np.float64).reshape(-1) for x in (scores, values))
+    wrong = (values != 0) & (values != 1) if kind == BINARY else (values < 0) | (values > 1)
+    text = CREDIT_RULE if kind == CREDITS else "must be bools, or zeros and ones"
     _refuse([(f"{names[0]} must be finite", "be", "holds", ~np.isfinite(scores), scores),
              (f"{names[0]} must be in [0, 1]", "be", "holds", (scores < 1 - high) | (scores > high), scores),
              (f"{names[1]} must be finite", "be", "holds", ~np.isfinite(values), values),
-             (f"{names[1]} must be bools, or zeros and ones (a loss of each example is passed as risk=)", "be", "holds",
-              (values != 0) & (values != 1), values)], where)
+             (f"{names[1]} {text}", "be", "holds", wrong, values)], where)
 
 
-def _any_wrong(rule: Callable, scores, values, where: Array | None, option) -> bool:
-  """Whether the ``rule`` finds a wrong row that counts; False if nothing can be read, because a caller is traced."""
-  any_wrong = _compiled_rule(rule, scores, values, where, option)
-  return not is_traced(any_wrong) and bool(any_wrong)
+def credits(confidence, correct, where=None, *, names: tuple[str, str] = ("confidence", "correct"), high: float = 1.0):
+  """``correct`` once it is checked with ``confidence``: as bools or, where some may be credits, as it is."""
+  confidence, correct = array(confidence, names[0]), array(correct, names[1])
+  pair_values(confidence, correct, where, names=names, high=high, kind=CREDITS)
+  if correct.dtype == bool or is_traced(correct, where) or not _values_are_checked:
+    return correct
+  where = mask(where, np.shape(correct))
+  if _any_row(_is_between, correct, None, where, None):
+    return correct
+  return correct > 0
+
+
+def _is_between(credits: Array, *_: None) -> Array:
+  return (credits > 0) & (credits < 1)
+
+
+def is_outside(credits: Array) -> Array:
+  """Which of traced credits are none, because they are not in [0, 1]: metrics are NaN where one counts."""
+  return ~((credits >= 0) & (credits <= 1))
+
+
+def _any_row(rule: Callable, scores, values, where: Array | None, option) -> bool:
+  """Whether the ``rule`` holds for a row that counts; False if nothing can be read, because a caller is traced."""
+  any_row = _compiled_rule(rule, scores, values, where, option)
+  return not is_traced(any_row) and bool(any_row)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | None, option) -> Array:
-  wrong = rule(scores, values, option)
-  return jnp.any(wrong if where is None else wrong & where)
+  rows = rule(scores, values, option)
+  return jnp.any(rows if where is None else rows & where)
 
 
 def _wrong_classes(outputs: Array, labels: Array, tolerance: float | None) -> Array:
@@ -204,10 +232,11 @@ def _sum_tolerance(probs) -> float:
   return max(1e-3, 4 * float(jnp.finfo(jnp.asarray(probs).dtype).eps))
 
 
-def _wrong_pairs(scores: Array, values: Array, option: tuple[float, bool]) -> Array:
-  """Which pairs break a rule of ``pair_values``, whose ``(high, binary)`` is the option."""
-  high, binary = option
-  is_value = (values == 0) | (values == 1) if binary and values.dtype != jnp.bool_ else jnp.isfinite(values)
+def _wrong_pairs(scores: Array, values: Array, option: tuple[float, str]) -> Array:
+  """Which pairs break a rule of ``pair_values``, whose ``(high, kind)`` is the option."""
+  high, kind = option
+  is_value = (jnp.isfinite(values) if kind == ANY or values.dtype == jnp.bool_ else
+              (values == 0) | (values == 1) if kind == BINARY else (values >= 0) & (values <= 1))
   return ~(jnp.isfinite(scores) & (scores >= 1 - high) & (scores <= high) & is_value)
 
 

@@ -41,6 +41,18 @@ def sorted_pairs(confidence: Array, correct: Array, where: Array, ties: str, *ot
   return jax.lax.bitcast_convert_type(key, confidence.dtype), jnp.where(counts, correct.astype(jnp.int32), 0), *others
 
 
+def sorted_credits(confidence: Array, correct: Array, where: Array, weights: Array) -> tuple[Array, Array, Array]:
+  """``confidence`` in [0, 1] in ascending order, ``correct``, any floats, and ``weights``; what does not count is last.
+
+  The sort is stable. Weights, and credits, of what does not count are 0.
+  """
+  bits = _bits(confidence)
+  key, correct, weights = jax.lax.sort((jnp.where(where, bits, jnp.iinfo(bits.dtype).max // 2),
+                                        jnp.where(where, correct, 0), jnp.where(where, weights, 0)), num_keys=1,
+                                       is_stable=True)
+  return jax.lax.bitcast_convert_type(key, confidence.dtype), correct, weights
+
+
 def correct_before(ordered: Array, correct: Array, ranks: Array, ties: str) -> tuple[Array, Array]:
   """How many of the first r of ``correct`` are 1, for each r of ``ranks``: ``(whole int32, fraction)``, to be added."""
   # With ``ties="share"`` each example counts as the share of correct ones among all with its value of ``ordered``.

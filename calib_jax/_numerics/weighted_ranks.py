@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._numerics import binning as bins
-from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs, sum_between, tie_bounds
+from calib_jax._numerics.sorting import exact_cumsum, sorted_credits, sum_between, tie_bounds
 
 Array = jax.Array
 MOST = 2.0**31  # Sums of whole weights are below it, as int32; those of larger ones are masses.
@@ -21,7 +21,7 @@ class Ranked(NamedTuple):
   """Examples in ascending order of confidence; those that do not count are last, and have weight 0."""
 
   confidence: Array  # ``[N]`` floats.
-  correct: Array  # ``[N]`` floats: 0 or 1 or, where tied examples share, the weighted mean over the tie.
+  correct: Array  # ``[N]`` floats or, where tied examples share, their weighted mean over the tie.
   weights: Array  # ``[N]`` floats.
   # The sums of the weights before each place from 0 to N, two arrays ``[N + 1]`` that are to be added.
   before: tuple[Array, Array]
@@ -84,9 +84,8 @@ class Ranked(NamedTuple):
 
 
 def ranked(confidence: Array, correct: Array, weights: Array, ties: str) -> Ranked:
-  """Sorts ``[N]`` examples, at least one; ``ties`` is as for ``sorting.sorted_pairs``."""
-  confidence, correct, weights = sorted_pairs(confidence, correct, weights.astype(bool), ties, weights)
-  correct = correct.astype(confidence.dtype)
+  """Sorts ``[N]`` examples, at least one; ``ties`` is as for ``sorting.sorted_pairs``, and ``correct`` any floats."""
+  confidence, correct, weights = sorted_credits(confidence, correct, weights.astype(bool), weights)
   before = exact_cumsum(weights)
   if ties == "share":
     first, last = tie_bounds(confidence)

@@ -51,13 +51,19 @@ CONSERVATIVE = BiasModel()
 NORM_2, BINNED = BiasModel(sure_part=1.0), BiasModel(sure_part=0.5)
 
 MODELS: dict[Callable, Callable[..., BiasModel]] = {}  # Of the calibration errors of this package, by their options.
+PAIRS: set[Callable] = set()  # Those of them that take ``(confidence, correct)``.
 MEANS: set[Callable] = {jnp.mean}  # Metrics without such a bias, whose intervals are percentiles.
 
 
-def biased_as(model: Callable[..., BiasModel]) -> Callable[[Function], Function]:
-  """Returns a decorator of a calibration error, whose ``BiasModel`` is ``model(**options)``."""
+def biased_as(model: Callable[..., BiasModel], *, of_pairs: bool = False) -> Callable[[Function], Function]:
+  """Returns a decorator of a calibration error, whose ``BiasModel`` is ``model(**options)``.
+
+  One ``of_pairs`` takes ``(confidence, correct)``, which are checked before they are resampled.
+  """
   def add(error: Function) -> Function:
     MODELS[error] = model
+    if of_pairs:
+      PAIRS.add(error)
     return error
 
   return add

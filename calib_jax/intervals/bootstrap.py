@@ -12,7 +12,7 @@ from calib_jax import _checks as checks
 from calib_jax._numerics.softmax import map_chunks
 from calib_jax.intervals import draws, percentiles
 from calib_jax.intervals.bias_correction import interval_of_moments, moments
-from calib_jax.intervals.bias_models import BiasModel, resolved
+from calib_jax.intervals.bias_models import PAIRS, BiasModel, resolved
 from calib_jax.intervals.draws import Metric
 
 Array = jax.Array
@@ -90,17 +90,20 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   True
   """
   checks.options(method=(method, METHODS))
-  arrays, members = examples(arrays, groups, num_resamples, level)
+  arrays, members = examples(metric, arrays, groups, num_resamples, level)
   bias = resolved(bias, metric)
   if method == "bias_corrected":
     metric = bias.with_bias or metric
   return _bootstrap(metric, arrays, members, key, np.float32(bias.rate), num_resamples, level, method, bias)
 
 
-def examples(arrays: Sequence[ArrayLike], groups: ArrayLike | None, num_resamples: int, level: float
+def examples(metric: Metric, arrays: Sequence[ArrayLike], groups: ArrayLike | None, num_resamples: int, level: float
              ) -> tuple[tuple[Array, ...], np.ndarray | None]:
   """The arrays to resample and the examples of each group, or None, after checks of the arguments of ``bootstrap``."""
   checks.options(num_resamples=(num_resamples, "integer [1, inf)"), level=(level, "(0, 1)"))
+  if metric in PAIRS:
+    arrays = [part for i in range(0, len(arrays) - 1, 2)
+              for part in (arrays[i], checks.credits(arrays[i], arrays[i + 1]))]
   arrays = tuple(checks.gathered(jnp.asarray(checks.array(x, "arrays"))) for x in arrays)
   if not arrays or any(x.ndim == 0 or len(x) != len(arrays[0]) or len(x) == 0 for x in arrays):
     raise ValueError("arrays must share their first axis, of at least one example: got shapes "

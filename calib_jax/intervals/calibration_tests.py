@@ -169,9 +169,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _gathered_pair(confidence: ArrayLike, correct: ArrayLike) -> tuple[Array, Array]:
   """Confidences as floats and outcomes as bools, of all rows."""
-  confidence = checks.floating(confidence, "confidence")
-  correct = jnp.asarray(checks.array(correct, "correct"))
+  confidence, correct = checks.floating(confidence, "confidence"), checks.array(correct, "correct")
   checks.same_shape(confidence, correct, ("confidence", "correct"))
+  correct = jnp.asarray(checks.credits(confidence, correct))
+  if correct.dtype != bool and not checks.is_traced(correct):
+    raise ValueError("correct must be bools, or zeros and ones: how much credits between them vary if a model is "
+                     "calibrated is not known, so that they have no noise floor and no p-value. Their interval is "
+                     'bootstrap(metric, confidence, correct, method="bias_corrected").')
   return checks.gathered(confidence), checks.gathered(correct).astype(bool)
 
 

@@ -83,7 +83,7 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
   if method == "percentile":
     return bootstrap(_difference(metric, len(a)), *a, *b, key=key, num_resamples=num_resamples, level=level,
                      groups=groups)
-  arrays, members = examples([*a, *b], groups, num_resamples, level)
+  arrays, members = examples(metric, [*a, *b], groups, num_resamples, level)
   return _of_errors(model.with_bias or metric, arrays, members, key, num_resamples, level, model)
 
 

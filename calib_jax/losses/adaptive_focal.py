@@ -107,7 +107,7 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
   Args:
     state: the state after the epoch before.
     confidence: ``[N]`` floats, probabilities of the top class.
-    correct: ``[N]`` bools or numbers, whether the top class was the label.
+    correct: ``[N]`` bools, zeros and ones, or credits in [0, 1], whether the top class was the label.
     rate: how fast exponents change, at least 0.
     switch: the size below which an exponent changes its sign, at least 0.
     gamma_min: the smallest exponent.
@@ -130,7 +130,7 @@ def update_adaptive_focal(state: AdaptiveFocalState, confidence: ArrayLike, corr
   if checks.is_readable(gamma_min, gamma_max) and not gamma_min <= gamma_max:
     raise ValueError(f"gamma_min must not exceed gamma_max: got {gamma_min!r} and {gamma_max!r}.")
   checks.rank(jnp.asarray(confidence), 1, "confidence", "[N]")
-  confidence, correct, _ = checks.paired(confidence, correct, None)
+  confidence, correct, _ = checks.paired(confidence, checks.credits(confidence, correct), None)
   num_bins, n = len(state.gammas), len(confidence)
   order = jnp.argsort(confidence, stable=True)
   confidence, gap = confidence[order], (confidence - correct)[order]

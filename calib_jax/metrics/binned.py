@@ -90,7 +90,6 @@ def _bin(confidence: Array, correct: Array, counts: Array, num_bins: int, binnin
 def _bin_by_weight(confidence: Array, correct: Array, weights: Array, num_bins: int, binning: str, closed: str,
                    ties: str) -> _Binned:
   if binning == "equal_width":
-    correct = (correct > 0).astype(confidence.dtype)
     index = jnp.where(weights == 0, num_bins, bins.equal_width_index(confidence, num_bins, closed))
     edges = bins.equal_width_edges(num_bins, confidence.dtype)
   else:
@@ -99,7 +98,7 @@ def _bin_by_weight(confidence: Array, correct: Array, weights: Array, num_bins: 
   return _Binned(confidence, weights, index, *bins.bin_sums(rows, index, num_bins).T, edges)
 
 
-@biased_as(of_norm)
+@biased_as(of_norm, of_pairs=True)
 def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15, binning: str = "equal_width",
                       norm: float | str = 1, form: str = "bin", debias: bool = False, closed: str = "right",
                       ties: str = "share", sign: str = "both", where: ArrayLike | None = None,
@@ -115,7 +114,7 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
 
   Args:
     confidence: floats of any shape, in [0, 1]: the top probability, or the probability of a positive class.
-    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the event happened, or how much of it.
     num_bins: M, the number of bins.
     binning: ``"equal_width"``, or ``"equal_mass"``, which sorts the examples by confidence and splits them into M
       groups whose sizes differ by at most one, larger groups first, as ``numpy.array_split`` does.
@@ -124,7 +123,8 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
       of its bin.
     debias: whether to subtract from each squared gap an estimate of its bias,
       :math:`\sum_b \frac{n_b}{N} [(A_b - C_b)^2 - \frac{A_b (1 - A_b)}{n_b - 1}]`, where bins of one example are left
-      out and the sum is clipped at 0 before the root (Kumar et al. 2019); for ``norm=2`` and ``form="bin"`` only.
+      out and the sum is clipped at 0 before the root (Kumar et al. 2019); for ``norm=2`` and ``form="bin"`` only. Of
+      credits, the variance :math:`A_b (1 - A_b)` is that of the credits in the bin.
     closed: which end of an equal-width bin belongs to it. ``"right"``: bins are (lo, hi], the first closed at 0;
       ``"left"``: bins are [lo, hi), the last closed at 1. Edges j / M are rounded to the precision of the data.
     ties: what happens where an equal-mass edge divides examples of equal confidence. ``"share"``: each of them counts
@@ -157,15 +157,19 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     raise ValueError(f"debias=True needs norm=2 and form='bin': got norm={norm!r} and form={form!r}.")
   if debias and sign != "both":
     raise ValueError(f"debias=True needs sign='both': got sign={sign!r}.")
-  return of_pairs(_calibration_error, confidence, correct, where, weights, num_bins=num_bins, binning=binning,
-                  norm=norm, form=form, debias=debias, closed=closed, ties=ties, sign=sign)
+  return of_pairs(_calibration_error, confidence, correct, where, weights, counts_credits=True, num_bins=num_bins,
+                  binning=binning, norm=norm, form=form, debias=debias, closed=closed, ties=ties, sign=sign)
 
 
 def _calibration_error(confidence: Array, correct: Array, counts: Array, num_bins, binning, norm, form, debias, closed,
                        ties, sign) -> Array:
   b = _bin(confidence, correct, counts, num_bins, binning, closed, ties, sums_only=form == "bin")
   if form == "bin":
-    return formulas.binned_error(b.size, b.correct, b.total - b.correct, norm=norm, debias=debias, sign=sign)
+    squares = None  # Those of zeros and ones are they themselves.
+    if debias and counts.dtype != bool:
+      squares = _bin(confidence, correct**2, counts, num_bins, binning, closed, ties).correct
+    return formulas.binned_error(b.size, b.correct, b.total - b.correct, norm=norm, debias=debias, sign=sign,
+                                 squares=squares)
   gap = b.confidence - (b.correct / b.divisor)[jnp.minimum(b.index, num_bins - 1)]
   gap = jnp.where(b.index < num_bins, formulas.signed_size(gap, sign), 0)
   return formulas.power_mean(gap, lambda x: masked_mean(x, b.counts), norm)
@@ -251,7 +255,7 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
 
   Args:
     confidence: floats of any shape, in [0, 1].
-    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the event happened, or how much of it.
     num_bins: M, the number of bins.
     binning: ``"equal_width"`` or ``"equal_mass"``.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie.
@@ -268,7 +272,8 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
   Array([0. , 0.5], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), ties=(ties, TIES))
-  return of_pairs(_reliability, confidence, correct, where, weights, num_bins=num_bins, binning=binning, ties=ties)
+  return of_pairs(_reliability, confidence, correct, where, weights, counts_credits=True, num_bins=num_bins,
+                  binning=binning, ties=ties)
 
 
 def _reliability(confidence: Array, correct: Array, counts: Array, num_bins, binning, ties) -> Reliability:

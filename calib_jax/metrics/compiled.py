@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
+import numpy as np
 
 from calib_jax import _checks as checks
 
@@ -19,17 +20,35 @@ Array = jax.Array
 
 def of_pairs(formula: Callable[..., Any], scores: ArrayLike, values: ArrayLike, where: ArrayLike | None,
              weights: ArrayLike | None, *arrays: ArrayLike, names: tuple[str, str] = ("confidence", "correct"),
-             high: float = 1.0, binary: bool = False, **options: Any):
-  """``formula(scores [N], values [N], counts [N], *arrays, **options)`` of checked arrays; ``names`` are for errors."""
-  scores, values = checks.array(scores, names[0]), checks.array(values, names[1])
+             high: float = 1.0, counts_credits: bool = False, **options: Any):
+  """``formula(scores [N], values [N], counts [N], *arrays, **options)`` of checked arrays; ``names`` are for errors.
+
+  Where ``names`` has ``correct``, its values are bools or credits; credits have weights as ``counts``, all 1 without
+  any, if the formula ``counts_credits`` in another way than it counts correct examples.
+  """
+  scores, are_credits = checks.array(scores, names[0]), names[1] == "correct"
   weights, where = checks.weights_and_where(weights, where, scores)
-  checks.pair_values(scores, values, where, names=names, high=high, binary=binary)
+  if are_credits:
+    values = checks.credits(scores, values, where, names=names, high=high)
+    if counts_credits and weights is None and values.dtype != bool:
+      weights = np.ones(np.shape(scores), np.float32)
+  else:
+    values = checks.array(values, names[1])
+    checks.pair_values(scores, values, where, names=names, high=high)
   return _of_pairs(formula, names, tuple(options.items()), scores, values, where, weights, *arrays)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _of_pairs(formula, names, options, scores, values, where, weights, *arrays):
-  return formula(*checks.paired(scores, values, where, weights, names=names), *arrays, **dict(options))
+  are_credits = names[1] == "correct" and values.dtype != bool
+  scores, values, counts = checks.paired(scores, values, where, weights, names=names)
+  result = formula(scores, values, counts, *arrays, **dict(options))
+  return _nan_where(jnp.any(checks.is_outside(values)), result) if are_credits else result
+
+
+def _nan_where(wrong: Array, result: Any) -> Any:
+  """A result whose floats are NaN if something that could not be checked is ``wrong``."""
+  return jax.tree.map(lambda x: jnp.where(wrong, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.floating) else x, result)
 
 
 def of_classes(formula: Callable[..., Any], probs: ArrayLike, labels: ArrayLike, where: ArrayLike | None,
@@ -45,8 +64,7 @@ def of_classes(formula: Callable[..., Any], probs: ArrayLike, labels: ArrayLike,
 def _of_classes(formula, options, probs, labels, where, weights, *arrays):
   probs, labels, counts = checks.classified(probs, labels, where, weights)
   outside = jnp.any(checks.out_of_range(labels, probs.shape[1]))
-  return jax.tree.map(lambda x: jnp.where(outside, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.floating) else x,
-                      formula(probs, labels, counts, *arrays, **dict(options)))
+  return _nan_where(outside, formula(probs, labels, counts, *arrays, **dict(options)))
 
 
 def counted(counts: Array) -> dict[str, Array]:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 
-from calib_jax._checks import paired
+from calib_jax import _checks as checks
 from calib_jax._numerics import binning as bins
 from calib_jax.metrics import formulas
 
@@ -34,7 +34,8 @@ def _checked(formula: Callable) -> Callable:
   """A convention of any ``(confidence, correct)``, from one of checked arrays, of JAX or of NumPy."""
   @functools.wraps(formula)
   def convention(confidence: ArrayLike, correct: ArrayLike, **options) -> Array:
-    confidence, correct, _ = paired(confidence, correct, None)
+    correct = checks.credits(confidence, correct)
+    confidence, correct, _ = checks.paired(confidence, correct, None)
     return formula(confidence, correct, **options)
 
   return convention
@@ -78,7 +79,8 @@ def _uncertainty_calibration(confidence: Array, correct: Array, *, num_bins: int
   ordered = xp.sort(confidence)
   edges = bins.equal_mass_edges(ordered, len(ordered), min(num_bins, len(ordered)))
   index = xp.searchsorted(edges[1:-1], confidence, side="left").astype(xp.int32)
-  return formulas.binned_error(*_sums(confidence, correct, index, num_bins), norm=2, debias=True)
+  _, squares, _ = _sums(confidence, correct**2, index, num_bins)
+  return formulas.binned_error(*_sums(confidence, correct, index, num_bins), norm=2, debias=True, squares=squares)
 
 
 @_checked

@@ -27,14 +27,16 @@ DAMPED = 9  # Frequencies times σ whose damping, exp(-81 / 2), is below the rou
 
 
 def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count: Array | int | None = None,
-                 norm: float | str = 1, debias: bool = False, sign: str = "both") -> Array:
+                 norm: float | str = 1, debias: bool = False, sign: str = "both", squares: Array | None = None
+                 ) -> Array:
   r"""The calibration error of bins ``[..., M]``, of which bin b has :math:`n_b` of the N examples.
 
   .. math:: \Big(\sum_b \frac{n_b}{N} |g_b / n_b|^p\Big)^{1/p}, \qquad \text{which is }
             \frac{1}{N} \sum_b |g_b| \text{ for } p = 1.
 
   With norm 1 only the sum of ``size`` is used, and None will do if ``count`` is given; only ``debias`` uses
-  ``correct``. The ``gap`` is the sum of confidence - correct. Empty bins add 0.
+  ``correct`` and, for credits, the sums of their ``squares``. The ``gap`` is the sum of confidence - correct. Empty
+  bins add 0.
   """
   xp = array_module(gap)
   gap = signed_size(gap, sign)
@@ -45,7 +47,8 @@ def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count
   gap = gap / divisor(size)
   if debias:
     accuracy = correct / divisor(size)
-    variance = accuracy * (1 - accuracy) / xp.maximum(size - 1, 1)
+    variance = accuracy * (1 - accuracy) if squares is None else squares / divisor(size) - accuracy**2
+    variance = xp.maximum(variance, 0) / xp.maximum(size - 1, 1)
     return root(xp.maximum(xp.where(size >= 2, size * (gap**2 - variance), 0).sum(-1) / count, 0), 2)
   return power_mean(gap, lambda x: (size * x).sum(-1) / count, norm)
 

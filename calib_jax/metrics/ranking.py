@@ -41,8 +41,8 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike | None = None,
 
   Args:
     confidence: scores of any shape and range; the prediction with the higher score is the more confident one.
-    correct: bools, or zeros and ones, of that shape: whether the prediction is right. The risk is then 1 where it is
-      wrong and 0 where it is right.
+    correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the prediction is right. The risk is
+      then 1 - ``correct``.
     risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
     weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row. The
@@ -69,8 +69,7 @@ def _of_risk(summary: Callable, confidence: ArrayLike, correct: ArrayLike | None
                     f"{'neither' if risk is None else 'both'}.")
   is_risk = risk is not None
   return of_pairs(_with_risk, confidence, risk if is_risk else correct, where, weights, high=math.inf,
-                  names=("confidence", "risk" if is_risk else "correct"), binary=not is_risk, summary=summary,
-                  is_risk=is_risk)
+                  names=("confidence", "risk" if is_risk else "correct"), summary=summary, is_risk=is_risk)
 
 
 def _with_risk(confidence: Array, values: Array, counts: Array, summary, is_risk):
@@ -140,8 +139,8 @@ def aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk: Array
 
   Args:
     confidence: scores of any shape and range.
-    correct: bools, or zeros and ones, of that shape: whether the prediction is right. The risk is then 1 where it is
-      wrong and 0 where it is right.
+    correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the prediction is right. The risk is
+      then 1 - ``correct``.
     risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
     weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row, and N
@@ -182,8 +181,8 @@ def excess_aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk
 
   Args:
     confidence: scores of any shape and range.
-    correct: bools, or zeros and ones, of that shape: whether the prediction is right. The risk is then 1 where it is
-      wrong and 0 where it is right.
+    correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the prediction is right. The risk is
+      then 1 - ``correct``.
     risk: any per-example loss of that shape, in place of ``correct``.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
     weights: optional example weights of that shape, at least 0, as for ``aurc``.

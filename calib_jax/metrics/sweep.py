@@ -22,7 +22,7 @@ _BLOCK = 1024  # Bins that are computed together.
 Bins = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 
-@biased_as(of_norm)
+@biased_as(of_norm, of_pairs=True)
 def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binning: str = "equal_mass",
                             norm: float = 2, ties: str = "share", where: ArrayLike | None = None,
                             weights: ArrayLike | None = None) -> Array:
@@ -36,7 +36,7 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
 
   Args:
     confidence: floats of any shape, in [0, 1].
-    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the event happened, or how much of it.
     binning: ``"equal_width"`` or ``"equal_mass"``.
     norm: p, at least 1.
     ties: ``"share"`` or ``"order"``, for equal-mass edges that divide a tie, as in ``calibration_error``.
@@ -58,7 +58,8 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
   Array(0.335, dtype=float32)
   """
   checks.options(binning=(binning, BINNINGS), norm=(norm, "[1, inf)"), ties=(ties, TIES))
-  return of_pairs(_sweep_calibration_error, confidence, correct, where, weights, binning=binning, norm=norm, ties=ties)
+  return of_pairs(_sweep_calibration_error, confidence, correct, where, weights, counts_credits=True, binning=binning,
+                  norm=norm, ties=ties)
 
 
 def _sweep_calibration_error(confidence: Array, correct: Array, counts: Array, binning, norm, ties) -> Array:

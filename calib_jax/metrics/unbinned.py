@@ -8,7 +8,7 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax._numerics.binning import divisor, masked_mean, total
-from calib_jax._numerics.sorting import exact_cumsum, sorted_pairs
+from calib_jax._numerics.sorting import exact_cumsum, sorted_credits, sorted_pairs
 from calib_jax.intervals.bias_models import BiasModel, biased_as, of_norm
 from calib_jax.losses.kernels import FORMS, leave_one_out, log_densities, neighbours
 from calib_jax.metrics import formulas
@@ -34,7 +34,7 @@ def ks_margin(confidence: Array, correct: Array, members: Array | None, level: f
   return ndtri(jnp.asarray((1 + level) / 2, gap.dtype)) * jnp.sqrt((excess**2).sum()) / gap.size
 
 
-@biased_as(lambda **_: BiasModel(sure_part=0.5, margin=ks_margin))
+@biased_as(lambda **_: BiasModel(sure_part=0.5, margin=ks_margin), of_pairs=True)
 def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str = "share",
                          where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Kolmogorov-Smirnov calibration error: the largest gap between two cumulative sums, in [0, 1].
@@ -45,7 +45,7 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
 
   Args:
     confidence: floats of any shape, in [0, 1].
-    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the event happened, or how much of it.
     ties: ``"share"``: each of several examples of equal confidence counts as the mean of ``correct`` over all of them,
       so that the value does not depend on their order; ``"order"``: they keep their order.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
@@ -64,17 +64,18 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
   Array(0.2, dtype=float32)
   """
   checks.options(ties=(ties, TIES))
-  return of_pairs(_ks_calibration_error, confidence, correct, where, weights, ties=ties)
+  return of_pairs(_ks_calibration_error, confidence, correct, where, weights, counts_credits=True, ties=ties)
 
 
 def _ks_calibration_error(confidence: Array, correct: Array, counts: Array, ties) -> Array:
-  count, weights = total(counts), () if counts.dtype == bool else (counts,)
-  confidence, correct, *weights = sorted_pairs(confidence, correct, counts.astype(bool), ties, *weights)
-  gap = confidence - correct.astype(confidence.dtype)
-  if weights:
-    gap = weights[0] * gap
+  count = total(counts)
+  if counts.dtype != bool:
+    confidence, correct, weights = sorted_credits(confidence, correct, counts.astype(bool), counts)
+    gap = weights * (confidence - correct)
   else:
-    gap = jnp.where(jnp.arange(len(gap), dtype=jnp.int32) < count, gap, 0)
+    confidence, correct = sorted_pairs(confidence, correct, counts, ties)
+    is_counted = jnp.arange(len(confidence), dtype=jnp.int32) < count
+    gap = jnp.where(is_counted, confidence - correct.astype(confidence.dtype), 0)
   high, low = exact_cumsum(gap)
   sums = (high + low)[1:]
   if ties == "share":  # The sums rise or fall linearly through a tie, so that the largest is at an end of one.
@@ -82,7 +83,7 @@ def _ks_calibration_error(confidence: Array, correct: Array, counts: Array, ties
   return formulas.ks_error(sums, count)
 
 
-@biased_as(lambda **_: BiasModel(rate=2 / 3))
+@biased_as(lambda **_: BiasModel(rate=2 / 3), of_pairs=True)
 def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None,
                              weights: ArrayLike | None = None) -> Array:
   r"""Smooth calibration error (smECE), in [0, 1], which has neither bins nor a bandwidth to choose.
@@ -99,7 +100,7 @@ def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where
 
   Args:
     confidence: floats of any shape, in [0, 1].
-    correct: bools, or zeros and ones, of that shape: whether the event happened.
+    correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the event happened, or how much of it.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
     weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row.
 

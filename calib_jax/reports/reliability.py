@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 import matplotlib.image
 import numpy as np
 
+from calib_jax import _checks as checks
 from calib_jax import metrics
 from calib_jax._system.errors import printable
 from calib_jax.evaluation import Predictions, Results
@@ -32,13 +33,13 @@ def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins
                         axes: Axes | None = None, weights: np.ndarray | None = None) -> Axes:
   """Draws accuracy against confidence by bin, with 95% intervals, and a smooth curve with its 95% band.
 
-  A bin's point is at its mean confidence and accuracy, with Wilson's interval. It is hollow if the bin has fewer than
-  five examples. The curve is a kernel mean of ``correct``. With weights, a bin has as many examples as equal ones say
-  as much, (Σ w)² / Σ w².
+  A bin's point is at its mean confidence and accuracy, with Wilson's interval, which is too wide for credits. It is
+  hollow if the bin has fewer than five examples. The curve is a kernel mean of ``correct``. With weights, a bin has as
+  many examples as equal ones say as much, (Σ w)² / Σ w².
 
   Args:
     confidence: floats ``[N]``.
-    correct: bools ``[N]``.
+    correct: bools ``[N]``, zeros and ones, or credits in [0, 1], whose means the bins show.
     num_bins: the number of equal-width bins.
     log_odds: whether to draw on axes of log-odds, with equal-mass bins, for confidences of which most are near 1.
     axes: where to draw; None for a new figure.
@@ -52,7 +53,7 @@ def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins
   'confidence'
   """
   axes = new_axes() if axes is None else axes
-  confidence, correct = np.asarray(confidence, np.float32), np.asarray(correct, bool)
+  confidence, correct = np.asarray(confidence, np.float32), np.asarray(checks.credits(confidence, correct))
   weights = None if weights is None else np.asarray(weights, np.float64)
   counts, means, accuracy, _ = _bins(confidence, correct, num_bins, log_odds, weights)
   used = counts > 0
@@ -250,6 +251,11 @@ def picture(title: str, predictions: Predictions, *, num_bins: int = 15) -> np.n
 
 def _bins(confidence, correct, num_bins: int, equal_mass: bool, weights=None) -> tuple[np.ndarray, ...]:
   """Returns counts, mean confidences, accuracies and shares of bins; 0 where a bin is empty."""
+  if correct.dtype != bool:  # Integers count correct examples, and not credits.
+    count, mean, _, share = _bins(confidence, np.zeros(len(correct), bool), num_bins, equal_mass, weights)
+    credit = metrics.reliability(confidence, correct, num_bins=num_bins, weights=weights,
+                                 binning="equal_mass" if equal_mass else "equal_width").accuracy
+    return count, mean, np.nan_to_num(credit), share
   ordered = Ordered(confidence, num_bins, units(weights))
   sums = ordered.sums(np.ones((1, len(correct)), bool), correct)
   (size,), (num_correct,), (gap,) = sums.equal_mass if equal_mass else sums.equal_width

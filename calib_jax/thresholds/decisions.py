@@ -124,7 +124,7 @@ def net_benefit(prob: ArrayLike, labels: ArrayLike, thresholds: ArrayLike) -> Ne
   ([0.4375, 0.0], [0.375, 0.0])
   """
   prob, thresholds = np.asarray(prob).astype(np.float64), np.atleast_1d(np.asarray(thresholds, np.float64))
-  checks.pair_values(prob, np.asarray(labels).astype(np.float64), names=("prob", "labels"), binary=True)
+  checks.pair_values(prob, np.asarray(labels).astype(np.float64), names=("prob", "labels"), kind=checks.BINARY)
   labels = np.asarray(labels).astype(bool)
   if thresholds.ndim != 1 or not ((thresholds > 0) & (thresholds < 1)).all():
     raise ValueError("thresholds must have shape [T] and be in (0, 1).")

@@ -122,9 +122,9 @@ def test_a_million_scores_keep_their_digits():
   (lambda: metrics.aurc(np.ones(3, np.float32), risk=np.ones(4)), ValueError,
    r"risk must have the shape of confidence: got confidence \(3,\) and risk \(4,\)"),
   (lambda: metrics.aurc(np.ones(3, int), np.ones(3)), TypeError, "confidence must be floating point"),
-  (lambda: metrics.aurc(np.ones(3, np.float32), np.array([0.0, 1.0, 0.3])), ValueError,
-   r"correct must be bools, or zeros and ones \(a loss of each example is passed as risk=\): 1 of 3 rows is not; the "
-   "first, row 2, holds 0.3"),
+  (lambda: metrics.aurc(np.ones(3, np.float32), np.array([0.0, 1.0, 1.3])), ValueError,
+   r"correct must be bools, zeros and ones, or credits in \[0, 1\] \(a loss of each example is passed as risk=, and .*: "
+   "1 of 3 rows is not; the first, row 2, holds 1.3"),
   (lambda: metrics.excess_aurc(np.ones(3, np.float32)), TypeError, "give either correct, .* or risk=.*: got neither"),
   (lambda: metrics.risk_coverage_curve(np.ones(1, np.float32), [1], risk=[0.0]), TypeError, "give either .*: got both"),
   (lambda: metrics.fpr_at_tpr(np.ones(3, np.float32), np.ones(3, bool), tpr=2.0), ValueError, r"tpr must be in \(0, 1"),
