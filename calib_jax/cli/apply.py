@@ -22,7 +22,9 @@ from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
 from calib_jax.predictions import streaming, subgroup_fits
 from calib_jax.predictions.headers import listed
+from calib_jax.predictions.keys import keys
 from calib_jax.predictions.logits import EXACT, as_logits
+from calib_jax.predictions.text_files import SEPARATORS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,6 +63,8 @@ def _applied(options: argparse.Namespace) -> None:
   with about(options.predictions), streaming.opened(options.predictions, say,
                                                     at_once=fitted.calibrator.together,
                                                     records=fitted.calibrator.records) as source:
+    if by:
+      by["is_csv"] = pathlib.Path(options.predictions).suffix.lower() in SEPARATORS
     rows = calibrated(fitted, source, options, say, by)
     if (first := next(rows, None)) is None:
       raise FileError(" holds no rows.")
@@ -72,12 +76,13 @@ def _applied(options: argparse.Namespace) -> None:
 
 
 def _subgroups(others: Mapping[str, Any], by: Mapping[str, Any], number: int, unknown: set[str],
-               say: Callable[[str], None]) -> list[str]:
+               say: Callable[[str], None], row: int) -> list[str]:
   """Returns the subgroup of each row, and adds those that were not fitted to ``unknown`` and says so."""
   column = by["column"]
   if column not in others or len(others[column]) != number:
     raise UserError(f"the calibrator was fitted to each {column}, and the predictions have no column {column}: add it.")
-  names = [str(x).strip() or "(empty)" for x in np.asarray(others[column]).tolist()]
+  values = ["null" if x is None else str(x) for x in np.asarray(others[column]).tolist()]
+  names = keys(np.array(values, str), column, start=row, is_empty_missing=by["is_csv"]).tolist()
   if new := sorted(set(names) - by["own"].keys() - unknown):
     say(f": the calibrator was not fitted to {column} {listed(new)}, so that these rows have that of all examples.")
     unknown.update(new)
@@ -135,7 +140,7 @@ def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: ar
     try:
       every, place = [fitted.params], np.zeros(len(logits), int)
       if by:
-        every, place = subgroup_fits.places(by, _subgroups(others, by, len(logits), unknown, say))
+        every, place = subgroup_fits.places(by, _subgroups(others, by, len(logits), unknown, say, row))
       new = np.empty(logits.shape, np.float32)
       for k in np.unique(place):
         new[place == k] = np.exp(np.asarray(apply(every[k], padded)))[:len(logits)][place == k]

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import os
+import pathlib
 
 import numpy as np
 
 from calib_jax._system.errors import FileError, about, short
 from calib_jax.predictions import headers, reading
+from calib_jax.predictions.keys import keys
 from calib_jax.predictions.logits import as_logits, check_labels, is_float, native
 from calib_jax.predictions.masks import ignoring, without_weight_0
 from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups
+from calib_jax.predictions.text_files import SEPARATORS
 
 MOST_SUBGROUPS = 100
 
@@ -46,6 +49,7 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
   Raises:
     UserError: if the file cannot be read, or an array is missing or has a wrong shape, dtype or value.
   """
+  is_csv = pathlib.Path(path).suffix.lower() in SEPARATORS  # Where an empty cell is nothing.
   with _reading(path, say) as note:
     arrays = reading.arrays(path, _extra(groups, by, weights), note, ignore_label=ignore_label, groups=groups)
     name, label = reading.outputs_and_labels(arrays)
@@ -64,8 +68,8 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     if outputs.size == len(outputs) and not are_records:
       note(f": its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
     return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes,
-                       _groups(arrays, groups, count), _train_counts(arrays.get("train_counts"), num_classes), probs,
-                       records=are_records, subgroups=_subgroups(arrays, by, count), weights=weights)
+                       _groups(arrays, groups, count, is_csv), _train_counts(arrays.get("train_counts"), num_classes), probs,
+                       records=are_records, subgroups=_subgroups(arrays, by, count, is_csv), weights=weights)
 
 
 def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
@@ -90,6 +94,7 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
   Raises:
     UserError: as ``load``.
   """
+  is_csv = pathlib.Path(path).suffix.lower() in SEPARATORS
   with _reading(path, say) as note:
     arrays = reading.arrays(path, _extra(groups, by, weights), note, multilabel=True)
     name, label = reading.outputs_and_labels(arrays)
@@ -105,9 +110,9 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
       raise FileError(f": {named} must name every label: that of place {names.index('')}, counted from 0, is empty.")
     pairs, probs = as_logits(name, outputs.reshape(-1), note, logits, percent)
     labels, kind = labels.astype(np.int32), _kind(arrays)
-    members = _groups(arrays, groups, count)
+    members = _groups(arrays, groups, count, is_csv)
     members = np.arange(count, dtype=np.int32) if members is None else members
-    subgroups = _subgroups(arrays, by, count)
+    subgroups = _subgroups(arrays, by, count, is_csv)
     repeated = subgroups and {name: x._replace(number=np.repeat(x.number, num_labels)) for name, x in subgroups.items()}
     parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"), of_label=True,
                              groups=np.repeat(members, num_labels), probs=probs, subgroups=repeated,
@@ -247,19 +252,20 @@ def _train_counts(counts: np.ndarray | None, num_classes: int) -> np.ndarray | N
   return counts.astype(np.int64)
 
 
-def _groups(arrays: Mapping[str, np.ndarray], name: str, count: int) -> np.ndarray | None:
+def _groups(arrays: Mapping[str, np.ndarray], name: str, count: int, is_csv: bool) -> np.ndarray | None:
   """Returns an integer for each example, equal for those of the same group; None without any groups."""
   if not name and name not in arrays:
     return None
-  return _numbered(arrays, name, count, "groups")[1]
+  return _numbered(arrays, name, count, "groups", is_csv)[1]
 
 
-def _numbered(arrays: Mapping[str, np.ndarray], name: str, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
+def _numbered(arrays: Mapping[str, np.ndarray], name: str, count: int, what: str, is_csv: bool
+              ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the different values of an array of integers or texts, and for each example the place of its value."""
-  if name not in arrays or arrays[name].shape != (count,) or arrays[name].dtype.kind not in "biuU":
+  if name not in arrays or arrays[name].shape != (count,) or arrays[name].dtype.kind not in "biufU":
     actual = f"{arrays[name].dtype} of shape {arrays[name].shape}" if name in arrays else "nothing of that name"
     raise FileError(f": the {what} {short(name)} must be {count} integers or texts: it holds {actual}.")
-  values, number = np.unique(arrays[name], return_inverse=True)
+  values, number = np.unique(keys(arrays[name], name, is_empty_missing=is_csv), return_inverse=True)
   return values, number.astype(np.int32)
 
 
@@ -267,15 +273,14 @@ def _extra(groups: str, by: Sequence[str], weights: str) -> list[str]:
   return list(dict.fromkeys(filter(None, [groups, *by, weights])))
 
 
-def _subgroups(arrays: Mapping[str, np.ndarray], by: Sequence[str], count: int) -> dict[str, Subgroups] | None:
+def _subgroups(arrays: Mapping[str, np.ndarray], by: Sequence[str], count: int, is_csv: bool
+               ) -> dict[str, Subgroups] | None:
   """Returns the subgroups by the name of their array, or None without any."""
   subgroups = {}
   for name in by:
-    values, number = _numbered(arrays, name, count, "subgroups")
+    values, number = _numbered(arrays, name, count, "subgroups", is_csv)
     if len(values) > MOST_SUBGROUPS:
       raise FileError(f": {short(name)} has {len(values):,} different values, and at most {MOST_SUBGROUPS} subgroups "
                       "are reported: join some, or name another column in --by.")
-    texts = list(map(str, values.tolist()))
-    texts = ["(empty)" if text == "" and "(empty)" not in texts else text for text in texts]
-    subgroups[name] = Subgroups(tuple(texts), number)
+    subgroups[name] = Subgroups(tuple(map(str, values.tolist())), number)
   return subgroups or None

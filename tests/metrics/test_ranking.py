@@ -123,7 +123,7 @@ def test_a_million_scores_keep_their_digits():
    r"risk must have the shape of confidence: got confidence \(3,\) and risk \(4,\)"),
   (lambda: metrics.aurc(np.ones(3, int), np.ones(3)), TypeError, "confidence must be floating point"),
   (lambda: metrics.aurc(np.ones(3, np.float32), np.array([0.0, 1.0, 1.3])), ValueError,
-   r"correct must be bools, zeros and ones, or credits in \[0, 1\] \(a loss of each example is passed as risk=, and .*: "
+   r"correct must be bools, zeros and ones, or credits in \[0, 1\] \(a loss of each example is passed as risk=, .*: "
    "1 of 3 rows is not; the first, row 2, holds 1.3"),
   (lambda: metrics.excess_aurc(np.ones(3, np.float32)), TypeError, "give either correct, .* or risk=.*: got neither"),
   (lambda: metrics.risk_coverage_curve(np.ones(1, np.float32), [1], risk=[0.0]), TypeError, "give either .*: got both"),
