@@ -166,6 +166,20 @@ def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[
           for own, part in zip(params, test, strict=True)]
 
 
+def of_confidences(fitted: Mapping[str, Any], label: str) -> Callable[[np.ndarray], np.ndarray] | None:
+  """Returns what a calibrator of records makes of confidences ``[N]``; None if it is of subgroups, or of several."""
+  calibrator, params = fitted.get(label, (None, ()))
+  if calibrator is None or not calibrator.records or len(params) != 1:
+    return None
+
+  def after(confidence):
+    with np.errstate(divide="ignore"):
+      logits = np.log(np.maximum(np.stack([1 - confidence, confidence], axis=1), np.finfo(np.float32).tiny))
+    return np.exp(np.asarray(calibrator.apply(params[0], logits)))[:, 1]
+
+  return after
+
+
 def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator], num_folds: int
                 ) -> dict[str, list[Calibrated]]:
   """Returns predictions by label, with those before calibration, of calibrators that are fitted to the other folds."""

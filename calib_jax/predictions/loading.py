@@ -68,8 +68,8 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     if outputs.size == len(outputs) and not are_records:
       note(f": its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
     return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes,
-                       _groups(arrays, groups, count, is_csv), _train_counts(arrays.get("train_counts"), num_classes), probs,
-                       records=are_records, subgroups=_subgroups(arrays, by, count, is_csv), weights=weights)
+                       _groups(arrays, groups, count, is_csv), _train_counts(arrays.get("train_counts"), num_classes),
+                       probs, records=are_records, subgroups=_subgroups(arrays, by, count, is_csv), weights=weights)
 
 
 def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",

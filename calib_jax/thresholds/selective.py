@@ -1,5 +1,6 @@
 """The lowest confidence at which predictions may be accepted, with at most so many errors among them."""
 
+import decimal
 import math
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from calib_jax.intervals import draws
 
 METHODS = ("binomial", "hoeffding_bentkus")
 RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # Of which the reachable one is named.
+DIGITS = 4  # The fewest digits of a cut.
 STEP = 1.05  # Each cut accepts so many times the examples of the one before: few cuts, and none far from the best.
 
 
@@ -19,7 +21,8 @@ class Threshold(NamedTuple):
   """A cut of the confidence: predictions at or above it are accepted.
 
   Attributes:
-    cut: the lowest accepted confidence; nan if no cut has the guarantee.
+    cut: the shortest decimal, of four digits or more, that accepts the same calibration examples; nan if no cut has the
+      guarantee. Confidences are compared with it in their own type, in which 0.95 accepts a stated 0.95.
     coverage: the fraction of the calibration examples that are accepted.
     risk: the mean risk of the accepted calibration examples; nan if there are none.
     risk_bound: what the risk of accepted examples is at most, with probability ``level``.
@@ -42,7 +45,7 @@ class Threshold(NamedTuple):
     sure = f"{100 * self.level:g}% sure"
     if not math.isnan(self.cut):
       return (f"automate {100 * self.coverage:.0f}% of the cases at ≤ {100 * self.risk_bound:g}% errors ({sure}): "
-              f"cut {self.cut:.4g}")
+              f"cut {written(self.cut)}")
     other = "" if math.isnan(self.reachable) else f": {100 * self.reachable:g}% would"
     return f"no cut reaches {100 * self.risk_bound:g}% errors with {self.n:,} examples ({sure}){other}"
 
@@ -109,6 +112,7 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
   no cut reaches 5% errors with 50 examples (95% sure): 15% would
   """
   checks.options(risk=(risk, "(0, 1)"), level=(level, "(0, 1)"), method=(method, METHODS))
+  dtype = np.asarray(confidence).dtype
   confidence, loss = _pairs(confidence, correct, method)
   groups, n = draws.group_numbers(groups, len(loss))
   order = np.argsort(-confidence, kind="stable")
@@ -124,7 +128,8 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
                       is not None), math.nan)
     return Threshold(math.nan, 0.0, math.nan, risk, n, level, reachable)
   accepted = int(ends[place])
-  return Threshold(float(confidence[accepted - 1]), accepted / len(loss), float(loss[:accepted].mean()), risk, n, level)
+  cut = shortest(confidence[accepted - 1], confidence[accepted] if accepted < len(loss) else -math.inf, dtype)
+  return Threshold(cut, accepted / len(loss), float(loss[:accepted].mean()), risk, n, level)
 
 
 def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, risk: float = 0.05, level: float = 0.95,
@@ -134,7 +139,7 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
   The p-value is P(Bin(n, risk) ≥ k) for k errors among the n accepted examples.
 
   Args:
-    cut: the lowest accepted confidence.
+    cut: the lowest accepted confidence, which is rounded to the type of the confidences.
     confidence: ``[N]`` finite floats of new examples.
     correct: ``[N]`` bools.
     risk: the risk that was asked for, in (0, 1).
@@ -154,6 +159,7 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
   from scipy import stats  # Imported where it is used, because the import takes 0.4 s.
 
   checks.options(risk=(risk, "(0, 1)"), level=(level, "(0, 1)"))
+  cut = rounded_as(cut, np.asarray(confidence).dtype)
   confidence, loss = _pairs(confidence, correct, "binomial")
   accepted = confidence >= cut
   if not accepted.any():
@@ -162,6 +168,31 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
   rate = float(loss[accepted].mean())
   p_value = stats.binom.sf(np.floor(rate * n + 1e-9) - 1, np.ceil(n - 1e-9), risk)  # Rounded to the safe side.
   return Check(int(accepted.sum()), rate, *binomial_interval(rate, n, level), float(p_value))
+
+
+def rounded_as(cut: float, dtype: np.dtype) -> float:
+  """A cut in the type of the confidences: a stated 0.95 is 0.949999988 in float32, which is below 0.95 in float64."""
+  return float(np.asarray(cut).astype(dtype)) if dtype.kind not in "biu" else float(cut)
+
+
+def shortest(value: float, below: float, dtype: np.dtype) -> float:
+  """The shortest decimal, of four digits or more, that is above ``below`` and at most ``value`` in the type ``dtype``.
+
+  As a cut it accepts what ``value`` accepts, wherever no confidence lies between the two.
+  """
+  exact = decimal.Decimal(float(value))
+  for digits in range(DIGITS, 18):
+    unit = decimal.Decimal((0, (1,), exact.adjusted() - digits + 1))
+    for rounding in (decimal.ROUND_HALF_EVEN, decimal.ROUND_FLOOR):
+      cut = float(exact.quantize(unit, rounding))
+      if below < rounded_as(cut, dtype) <= value:
+        return cut
+  return float(value)
+
+
+def written(cut: float) -> str:
+  """A cut with all of its digits, so that it can be given back."""
+  return next(text for digits in range(DIGITS, 18) if float(text := f"{cut:.{digits}g}") == cut)
 
 
 def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, method: str) -> int | None:

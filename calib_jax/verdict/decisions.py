@@ -1,6 +1,6 @@
 """What estimates and differences support: which row is better, best or worse, and which error is not chance."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 from scipy.special import ndtri
@@ -117,9 +117,14 @@ def is_wide(excess: Interval, num_units: float) -> bool:
   return (excess.high - excess.low) / 2 > WIDE or 3 / num_units > WIDE
 
 
-def ranking(before: Row, after: Row) -> str:
-  """Returns what became of the order of the confidences: "changes", "stays but for ties" or "stays"."""
-  pairs = list(zip(before.values.confidence.T, after.values.confidence.T, strict=True))
+def ranking(before: Row, after: Row, one_map: Callable[[np.ndarray], np.ndarray] | None = None) -> str:
+  """Returns what became of the order of the confidences: "changes", "stays but for ties" or "stays".
+
+  ``one_map`` is what one calibrator makes of confidences, where those of ``after`` are by several, each for a fold: the
+  order of values of several maps says nothing of any of them.
+  """
+  pairs = [(old, new if one_map is None else one_map(old))
+           for old, new in zip(before.values.confidence.T, after.values.confidence.T, strict=True)]
   in_order = [new[np.lexsort((new, old))] for old, new in pairs]
   if any((np.maximum.accumulate(new) - new).max() > 1e-6 for new in in_order):  # Less is rounding.
     return "changes"

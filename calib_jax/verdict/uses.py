@@ -7,6 +7,7 @@ from typing import Any
 from calib_jax.evaluation.numbers import distinct_texts
 from calib_jax.evaluation.results import Interval, Recommendation, Results, RowKey
 from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.thresholds.selective import written
 from calib_jax.verdict.reasons import MOST, listed
 
 FAILS = "cut_fails"  # The kind of the recommendation that says it.
@@ -22,12 +23,24 @@ def recommendation(results: Results, row: RowKey) -> list[Recommendation]:
   broken = [name for name, judged in by_set.items() if judged.get("p_value", 1.0) <= (1 - asked.level) / len(by_set)]
   shown = f"more than {100 * asked.risk:g}% errors are shown on {listed(broken)}" if broken else ""
   if asked.stored:
-    text = f"The cut {use['cut']:.4g} of {label} " + (f"no longer holds: {shown}" if broken else "is not shown to fail")
+    text = f"The cut {written(use['cut'])} of {label} "
+    text += f"no longer holds: {shown}" if broken else "is not shown to fail"
   else:
-    text = use["guarantee"][0].upper() + use["guarantee"][1:] + (f", but {shown}" if broken else "")
+    text = _sentence(use) + (f", but {shown}" if broken else "")
+    others = [] if not math.isnan(use["cut"]) else [
+      (name, other) for name, other in results.sections["uses"][next(iter(by_set))].items()
+      if "guarantee" in other and not math.isnan(other["cut"])]
+    if others:  # What a row of the table has is not denied.
+      name, other = max(others, key=lambda pair: pair[1].get("accepted", 0))
+      text = f"{label[0].upper()}{label[1:]} has no cut of at most {100 * asked.risk:g}% errors; {name} has one: " + (
+        other["guarantee"])
   kind = FAILS if broken else "no_cut" if math.isnan(use["cut"]) else "automate"
   numbers = {key: use[key] for key in ("cut", "accepted", "p_value") if key in use}
   return [Recommendation(kind, label, f"{text}.", {"risk": asked.risk, **numbers})]
+
+
+def _sentence(use: Mapping[str, Any]) -> str:
+  return use["guarantee"][0].upper() + use["guarantee"][1:]
 
 
 def reasons(results: Results, row: RowKey) -> list[str]:

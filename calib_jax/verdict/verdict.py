@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from calib_jax.evaluation.numbers import counted, distinct_texts, ends, error_text, points
 from calib_jax.evaluation.results import EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
+from calib_jax.predictions import fitting
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions, reasons, uses
 from calib_jax.verdict.reasons import class_names, detection, is_at_bound, listed, named
@@ -130,7 +131,8 @@ def _use(results: Results, model: str, label: str, number: int) -> Recommendatio
                    for name in ("nll", "accuracy"))
   change = decisions.difference(evaluated, "accuracy", after, before)
   if not evaluated.num_classes:
-    ending = f"and the ranking {decisions.ranking(evaluated.rows[before], evaluated.rows[after])}"
+    one_map = fitting.of_confidences(results.fitted.get(model, {}), label)
+    ending = f"and the ranking {decisions.ranking(evaluated.rows[before], evaluated.rows[after], one_map)}"
   elif change.low == change.high == 0:
     ending = "at equal accuracy"
   else:

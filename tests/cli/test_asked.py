@@ -2,12 +2,13 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from calib_jax import evaluation, thresholds
-from calib_jax.cli import asked
+from calib_jax.cli import apply, asked
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import Predictions
 from calib_jax.evaluation.asked import Asked
@@ -76,11 +77,68 @@ def test_a_cut_is_chosen_out_of_fold_or_on_a_file_of_its_own_and_judged_on_the_t
     assert use["errors"]["estimate"] == pytest.approx(check.risk, abs=0.003)
     assert use["chosen_on"].endswith(f"{chosen}.npz")
     calibrated = content["uses"]["test"]["temperature_scaling"]
-    assert ("approximate" in calibrated["chosen_on"]) == (chosen == "fit")
-    # Of two classes a temperature keeps the order, so that as many are accepted, but at another cut.
-    assert calibrated["accepted"] == pytest.approx(use["accepted"], abs=0.05) and calibrated["cut"] < use["cut"] - 1e-3
-    assert content["verdict"]["first_line"].endswith(f"cut {calibrated['cut']:.4g}.")
+    # Of two classes a temperature keeps the order, so that the same are accepted, at another cut, with the guarantee.
+    assert calibrated["chosen_on"] == f"{use['chosen_on']}, by the confidences before calibration, whose order stays"
+    assert calibrated["accepted"] == use["accepted"] and calibrated["errors"] == use["errors"]
+    assert calibrated["cut"] < use["cut"] - 1e-3
+    assert content["verdict"]["first_line"].endswith(f"cut {calibrated['cut']!r}.")
     assert content["verdict"]["recommendations"][-1]["kind"] == "automate"
+
+
+def _records(path, seed, n=1200):
+  """Answers whose stated confidences have many ties, and are 11 points too high."""
+  rng = np.random.default_rng(seed)
+  stated = rng.choice([0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0], p=[0.05, 0.1, 0.2, 0.25, 0.2, 0.1, 0.1], size=n)
+  correct = rng.random(n) < np.clip(stated - 0.11, 0, 1) * 0.97
+  rows = [{"confidence": c, "correct": bool(y)} for c, y in zip(stated.tolist(), correct, strict=True)]
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  return stated, correct
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_cuts_of_stated_confidences_are_kept_by_a_map_that_keeps_their_order(seed, tmp_path, capsys):
+  """Of Platt and temperature: each row has the cut of the stated confidences, which can be given back to the files."""
+  _records(tmp_path / "val.jsonl", seed)
+  stated, correct = _records(tmp_path / "test.jsonl", seed + 1)
+  options = ["--risk=0.25", "--num_resamples=20", "--json", "-"]
+  files = ["--fit", str(tmp_path / "val.jsonl"), "--test", str(tmp_path / "test.jsonl")]
+  for calibrator in ("platt", "temperature_scaling"):
+    out = tmp_path / calibrator
+    assert command.main([*files, "--calibrators", calibrator, *options, "--out", str(out), "--columns", "nll"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    uses_by_row = content["uses"]["test"]
+    own, mapped = uses_by_row["uncalibrated"], uses_by_row[calibrator]
+    assert own["accepted"] == mapped["accepted"] == np.mean(stated >= own["cut"]) > 0.3
+    assert own["errors"] == mapped["errors"] and "approximate" not in mapped["chosen_on"]
+    assert own["errors"]["estimate"] == pytest.approx(np.mean(~correct[stated >= own["cut"]]))
+    # Given back: to the stated confidences, to the calibrator, and to the file that apply writes.
+    assert apply.main(["--calibrator", str(out / "calibrator.npz"), "--predictions", str(tmp_path / "test.jsonl"),
+                       "--out", str(tmp_path / "mended.csv")]) == 0
+    for line in ([*files[2:], f"--cut={own['cut']!r}"], ["--test", str(tmp_path / "mended.csv"),
+                                                         f"--cut={mapped['cut']!r}"],
+                 [*files, "--calibrators", calibrator, f"--cut={mapped['cut']!r}"]):
+      capsys.readouterr()
+      assert command.main([*line, *options]) == 0
+      given, = {use["accepted"] for by_row in json.loads(capsys.readouterr().out)["uses"].values()
+                for use in by_row.values() if "accepted" in use}
+      assert given == own["accepted"]
+    assert command.main([*files[2:], f"--cut={own['cut']!r}", "--fail_if=risk>0.1", *options[1:]]) == 3
+
+
+def test_platt_keeps_the_ranking_in_cross_validation_too(tmp_path, capsys):
+  _records(tmp_path / "val.jsonl", 0)
+  assert command.main(["--fit", str(tmp_path / "val.jsonl"), "--calibrators", "platt", "--num_resamples=20"]) == 0
+  assert "and the ranking stays." in capsys.readouterr().out.splitlines()[0]
+
+
+def test_a_first_line_does_not_deny_the_cut_of_another_row(files, capsys):
+  _, content, _ = _run(files, capsys, "--fit", "fit.npz", "--calibrators", "matrix_scaling", "--test", "test.npz",
+                       "--risk=0.05")
+  by_row = content["uses"]["test"]
+  results = SimpleNamespace(asked=Asked(0.05), row_name=lambda row: row[1], sections={"uses": {"test": {
+    "none": by_row["uncalibrated"], "MS": {"cut": np.nan, "guarantee": "no cut reaches 5% errors", "accepted": 0.0}}}})
+  (line,) = uses.recommendation(results, ("mine", "MS"))
+  assert line.text == f"MS has no cut of at most 5% errors; none has one: {by_row['uncalibrated']['guarantee']}."
 
 
 def test_without_a_test_set_a_cut_is_chosen_and_not_judged(files, capsys):
@@ -202,7 +260,7 @@ def test_the_figure_and_the_text_have_the_cut_and_what_judges_it():
   assert arm.get_segments()[0][:, 1] == pytest.approx([100 * use["errors"].low, 100 * use["errors"].high])
   assert any(line.get_label() == "5%, as asked" for line in empty.lines) and not empty.containers
   text = formats.text(judged[0])
-  assert f"cut {use['cut']:.4g}" in text and "| guarantee" in text and "judged on test" in text
+  assert f"cut {use['cut']!r}" in text and "| guarantee" in text and "judged on test" in text
   assert nothing["accepted"] == 0 and "On test the cut accepts 0% of the cases." in judged[1].verdict.reasons
 
 

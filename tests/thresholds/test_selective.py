@@ -3,6 +3,7 @@
 import math
 
 from mapie.risk_control import methods as mapie
+import ml_dtypes
 import numpy as np
 import pytest
 from scipy import stats
@@ -52,7 +53,9 @@ def test_the_cut_is_that_of_the_procedure(seed):
     assert math.isnan(actual.cut) and actual.coverage == 0
   else:
     accepted = confidence >= expected[0]
-    assert actual[:4] == pytest.approx((expected[0], expected[1] / n, np.mean(~correct[accepted]), risk))
+    assert actual[1:4] == pytest.approx((expected[1] / n, np.mean(~correct[accepted]), risk))
+    rest = confidence[~accepted]  # The cut is a short decimal that accepts the same.
+    assert (rest.max() if len(rest) else -1) < actual.cut <= expected[0]
 
 
 def test_p_values_are_those_of_mapie():
@@ -127,3 +130,50 @@ def test_a_stored_cut_is_tested_exactly():
 def test_mistakes_are_named(change, match):
   with pytest.raises(ValueError, match=match):
     selective_threshold(**{"confidence": np.array([0.5, 0.6]), "correct": np.array([True, False]), **change})
+
+
+STATED = np.round(np.arange(0.05, 1.0, 0.01), 2)
+DTYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_printed_cut_accepts_what_was_accepted(dtype):
+  """Round trips of stated confidences: chosen in one type, printed, parsed, and compared in any type."""
+  rng = np.random.default_rng(0)
+  for lowest in STATED:
+    confidence = rng.choice(STATED, 400)
+    correct = confidence >= lowest - 1e-9  # All errors are below it, so that the cut is there.
+    confidence = np.append(confidence, np.full(300, lowest))
+    correct = np.append(correct, np.ones(300, bool))
+    threshold = selective_threshold(confidence.astype(dtype), correct, risk=0.05)
+    accepted = threshold.coverage * len(confidence)
+    given = float(str(threshold).rpartition(" ")[2])
+    assert given == threshold.cut
+    for other in (dtype, np.float64) if dtype in (np.float32, np.float64) else (dtype,):
+      text = np.array([float(f"{c:.2f}") for c in confidence], other)  # As a CSV has them.
+      assert check_threshold(given, text, correct).accepted == round(accepted), (lowest, threshold)
+    if dtype in (np.float32, np.float64):
+      assert threshold.cut in STATED and np.mean(confidence >= threshold.cut) == pytest.approx(threshold.coverage)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_stated_cut_is_compared_in_the_type_of_the_confidences(dtype):
+  for cut in STATED:
+    confidence = STATED.astype(dtype)
+    check = check_threshold(cut, confidence, np.ones(len(STATED), bool))
+    assert check.accepted == (confidence >= np.asarray(cut).astype(dtype)).sum()
+    if dtype in (np.float32, np.float64):
+      assert check.accepted == (cut <= STATED).sum()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_shortest_decimal_lies_between_two_confidences(dtype):
+  rng = np.random.default_rng(1)
+  for scale in (1e-6, 1e-3, 1.0, 1e3):
+    for value, gap in zip(scale * rng.normal(size=300), 10.0 ** rng.uniform(-9, 0, 300), strict=True):
+      value = float(dtype(value))
+      below = float(np.nextafter(dtype(value), dtype(-np.inf))) if gap < 1e-7 else float(dtype(value - scale * gap))
+      cut = selective.shortest(value, below, np.dtype(dtype))
+      assert below < float(dtype(cut)) <= value and float(selective.written(cut)) == cut
+  assert selective.shortest(1.0, -math.inf, np.dtype(np.float32)) == 1.0 and selective.written(1.0) == "1"
+  assert selective.shortest(0.0, -math.inf, np.dtype(np.float32)) == 0.0

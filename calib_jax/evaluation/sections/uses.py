@@ -12,10 +12,11 @@ from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.results import Interval, Results, Values
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.fitting import UNCALIBRATED, Model
+from calib_jax.predictions.fitting import UNCALIBRATED, Model, calibrated
 from calib_jax.thresholds.decisions import mean_interval
-from calib_jax.thresholds.selective import binomial_interval
+from calib_jax.thresholds.selective import binomial_interval, shortest, written
 
+ROUNDING = 1e-6  # Of confidences.
 Use = dict[str, Any]  # Numbers, intervals and phrases of a row on a set by their names.
 
 
@@ -24,7 +25,7 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
   asked, (name, model) = results.asked, next(iter(models.items()))
   if asked is None:
     return {}
-  chosen, content = {label: _chosen(asked, label) for label in model.labels}, {}
+  chosen, content = {label: _chosen(asked, model, label) for label in model.labels}, {}
   for set_name, evaluated in results.measured.items():
     uses, paid = {}, {}
     for label, (rule, use) in chosen.items():
@@ -47,7 +48,7 @@ def _probs(source: Calibrated) -> np.ndarray:
   return source.probs(slice(None), source.log_probs())
 
 
-def _chosen(asked: Asked, label: str) -> tuple[thresholds.SetRule | None, Use]:
+def _chosen(asked: Asked, model: Model, label: str) -> tuple[thresholds.SetRule | None, Use]:
   """The rule of the sets of a row, if it is asked and judged, and what is shown of its cut."""
   if label not in asked.chosen_on:
     return None, {"cut": asked.stored[label]} if label in asked.stored else {}
@@ -56,13 +57,51 @@ def _chosen(asked: Asked, label: str) -> tuple[thresholds.SetRule | None, Use]:
   if not np.isfinite(probs).all():
     raise UserError(f"{label} gives no probabilities when it is fitted to a part of {where}: leave it out.")
   if asked.risk is not None:
-    confidence, correct = (probs[:, 1], labels == 1) if source.part.records else metrics.top_label(probs, labels)
-    threshold = thresholds.selective_threshold(confidence, correct, risk=asked.risk, level=asked.level,
-                                               groups=source.part.groups)
+    before = asked.chosen_on.get(UNCALIBRATED, asked.chosen_on[label])
+    if label != UNCALIBRATED and (threshold := _mapped(asked, model, label, before[0])):
+      use["chosen_on"] = f"{before[1]}, by the confidences before calibration, whose order stays"
+    else:
+      threshold = _threshold(asked, *_confidence_and_correct(probs, source), source)
     use |= {"guarantee": str(threshold), "cut": threshold.cut}
   if asked.coverage is not None and asked.judges:
     rule = thresholds.prediction_sets(probs, labels, coverage=asked.coverage)
   return rule, use
+
+
+def _confidence_and_correct(probs: np.ndarray, source: Calibrated) -> tuple[np.ndarray, np.ndarray]:
+  if source.part.records:
+    return probs[:, 1], source.part.labels == 1
+  return tuple(map(np.asarray, metrics.top_label(probs, source.part.labels)))
+
+
+def _threshold(asked: Asked, confidence: np.ndarray, correct: np.ndarray, source: Calibrated) -> thresholds.Threshold:
+  return thresholds.selective_threshold(confidence, correct, risk=asked.risk, level=asked.level,
+                                        groups=source.part.groups)
+
+
+def _mapped(asked: Asked, model: Model, label: str, source: Calibrated) -> thresholds.Threshold | None:
+  """The threshold of the confidences before calibration, with the cut that accepts the same examples after it.
+
+  It has the guarantee of the former, also where the calibrator is fitted to these examples; confidences of several
+  folds, whose calibrators differ, would be in no such order. None if the calibrator changes the order or the classes.
+  """
+  calibrator, _ = model.fitted[label]
+  if calibrator.together:
+    return None
+  (before, correct), (after, correct_after) = (_confidence_and_correct(_probs(x), x) for x in (
+    source, calibrated(model.fitted, label, [source.part])[0]))
+  values, place = np.unique(before, return_inverse=True)
+  low, high = np.full((2, len(values)), [[np.inf], [-np.inf]])
+  np.minimum.at(low, place, after)
+  np.maximum.at(high, place, after)
+  if (correct != correct_after).any() or (low[1:] < high[:-1] - ROUNDING).any():
+    return None
+  threshold = _threshold(asked, before, correct, source)
+  if np.isnan(threshold.cut):
+    return threshold
+  first = int(np.searchsorted(values, values.dtype.type(threshold.cut)))
+  lowest, below = low[first], high[first - 1] if first else -np.inf
+  return threshold._replace(cut=shortest(lowest, below, after.dtype)) if lowest > below else None
 
 
 def _judged(cut: float, values: Values, asked: Asked) -> Use:
@@ -98,16 +137,18 @@ def table(content: Mapping[str, Mapping[str, Use]], results: Results) -> Table:
   """Returns all numbers, in fractions and units of cost."""
   names = list(dict.fromkeys(name for by_row in content.values() for use in by_row.values() for name in use
                              if name != "chosen_on"))
-  rows = [[set_name, row, *(_text(use.get(name, "")) for name in names)]
+  rows = [[set_name, row, *(_text(use.get(name, ""), name) for name in names)]
           for set_name, by_row in content.items() for row, use in by_row.items()]
   return Table("What the confidences are good for, in fractions and units of cost",
                ["evaluated on", "row", *(name.replace("_", " ") for name in names)], rows)
 
 
-def _text(value: Interval | float | str) -> str:
+def _text(value: Interval | float | str, name: str) -> str:
   """An entry as a cell; "none" of a cut that is not there, and of the errors of no examples."""
   if not isinstance(value, str) and np.isnan(value.estimate if isinstance(value, Interval) else value):
     return "none"
+  if isinstance(value, float) and name == "cut":
+    return written(value)  # Which can be given back.
   return cell(value, 1) if isinstance(value, Interval) else value if isinstance(value, str) else f"{value:.4g}"
 
 
