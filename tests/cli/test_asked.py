@@ -104,6 +104,7 @@ def test_cuts_of_stated_confidences_are_kept_by_a_map_that_keeps_their_order(see
   files = ["--fit", str(tmp_path / "val.jsonl"), "--test", str(tmp_path / "test.jsonl")]
   for calibrator in ("platt", "temperature_scaling"):
     out = tmp_path / calibrator
+    capsys.readouterr()
     assert command.main([*files, "--calibrators", calibrator, *options, "--out", str(out), "--columns", "nll"]) == 0
     content = json.loads(capsys.readouterr().out)
     uses_by_row = content["uses"]["test"]
