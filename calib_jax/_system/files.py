@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import pathlib
+import re
 import stat
 import struct
 import sys
@@ -76,6 +77,14 @@ def check_regular(path: str | os.PathLike) -> None:
     raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', error)}).") from error
   if not stat.S_ISREG(mode):
     raise UserError(f"{path} is {'a directory' if stat.S_ISDIR(mode) else 'a pipe or a device'}, not a file.")
+
+
+def check_local(option: str, path: str | os.PathLike) -> None:
+  """Raises a UserError for the address of a bucket or of a server, which would become a directory called ``gs:``."""
+  if match := re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", os.fspath(path)):
+    raise UserError(f"{option}={os.fspath(path)}: {match[1]}:// is an address, and files are written to a directory of "
+                    "this machine or of a mounted file system: name one, and copy it afterwards, or mount the bucket, "
+                    "by gcsfuse for example.")
 
 
 def read_bytes(path: str | os.PathLike, most: float = SMALL) -> bytes:

@@ -18,6 +18,7 @@ import numpy as np
 from calib_jax import calibrators
 from calib_jax._checks import class_names
 from calib_jax._system.errors import FileError, UserError, about, printable
+from calib_jax._system.files import check_local
 from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
 from calib_jax.predictions import streaming, subgroup_fits
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _applied(options: argparse.Namespace) -> None:
   """Applies the calibrator, and says how many rows were written."""
+  check_local("--out", options.out)
   out = pathlib.Path(options.out)
   if out.suffix.lower() not in streaming.SUFFIXES:
     raise UserError(f"--out {options.out}: its ending must be one of {', '.join(streaming.SUFFIXES)}.")

@@ -14,7 +14,7 @@ import numpy as np
 from calib_jax import calibrators, evaluation
 from calib_jax._system import capacity, progress
 from calib_jax._system.errors import UserError, printable
-from calib_jax._system.files import stem, write_npz, write_text
+from calib_jax._system.files import check_local, stem, write_npz, write_text
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.results import SHORT_TABLE, Results
@@ -79,6 +79,9 @@ def run(options: argparse.Namespace, read: Callable[[argparse.Namespace], Inputs
   capacity.share_freed()
 
   def judged():
+    for name in ("out", "json"):
+      if getattr(options, name):
+        check_local(f"--{name}", getattr(options, name))
     check_range("num_bins", options.num_bins, 1)
     check_range("num_resamples", options.num_resamples, 2)
     formats.columns(options.columns.split(","))

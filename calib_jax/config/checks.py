@@ -52,15 +52,21 @@ RANGES: dict[str, Any] = {
   **dict.fromkeys(("loss.weight", "training.select_after_epochs", "training.max_skipped_steps",
                    "checkpoint.every_minutes", "profile"), _ANY)}
 
+# What is neither a choice nor a number.
+TYPES: dict[type, tuple[str, ...]] = {
+  bool: ("compare_with_cross_entropy", "training.seeds_together", "evaluation.save_features",
+         "evaluation.predict_train", "evaluation.recommended", "evaluation.ensemble",
+         *(f"{prefix}optimizer.{key}" for prefix in ("", "stage2.") for key in ("nesterov", "decay_norms_and_biases"))),
+  tuple: ("evaluation.corruptions", "evaluation.severities", "evaluation.ood", "optimizer.boundaries",
+          "stage2.optimizer.boundaries"),
+  str: ("data.dir", "data.path", "model.weights")}
+
 IMAGES = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)  # The images that models are traced on.
 
 
 def check(config: ml_collections.ConfigDict, num_devices: int) -> None:
   """Raises a UserError that names the key and its valid values if ``config`` cannot work on ``num_devices``."""
-  for key, choices in CHOICES.items():
-    one_of(key, get(config, key), choices)
-  for key, (low, high) in RANGES.items():
-    _in_range(key, get(config, key), low, high)
+  check_fields(config)
   if config.data.name in FILES and not config.data.path:
     raise UserError("config key data.path must name the .npz file: --config.data.path=my_images.npz.")
   _attempt("schedule", lambda: training.plan(config))
@@ -80,13 +86,36 @@ def check(config: ml_collections.ConfigDict, num_devices: int) -> None:
   _check_by_building(config)
 
 
-def check_seeds(config: ml_collections.ConfigDict) -> None:
-  """Raises a UserError unless ``seed`` and ``num_seeds`` are integers in their ranges, so that seeds can be listed."""
-  for key in ("seed", "num_seeds"):
+def check_fields(config: ml_collections.ConfigDict) -> None:
+  """Raises a UserError that names the key unless each field, on its own, is one of its choices or of its type."""
+  for key in ("seed", "num_seeds", "training.batch_size", "evaluation.num_bins", "evaluation.num_resamples",
+              "evaluation.samples"):
     value = get(config, key)
     if isinstance(value, bool) or not isinstance(value, int):
       raise UserError(f"config key {key} must be an integer: got {short(value)}.")
-    _in_range(key, value, *RANGES[key])
+  for key, choices in CHOICES.items():
+    one_of(key, get(config, key), choices)
+  for key, (low, high) in RANGES.items():
+    _in_range(key, get(config, key), low, high)
+  for kind, keys in TYPES.items():
+    for key in keys:
+      check_type(key, get(config, key), kind)
+  for key, choices in (("evaluation.corruptions", data.CORRUPTIONS), ("evaluation.ood", data.SOURCES)):
+    for entry in get(config, key):
+      if not isinstance(entry, str):
+        one_of(key, entry, choices)
+  if not isinstance(get(config, "evaluation.calibrators"), ml_collections.ConfigDict):
+    raise UserError("config key evaluation.calibrators must be a section of calibrators by label: got "
+                    f"{short(config.evaluation.calibrators)}.")
+
+
+def check_type(key: str, value: object, kind: type) -> None:
+  """Raises a UserError that names the key unless ``value`` is of the type ``kind``; an int is a float too."""
+  kinds = (int, float) if kind is float else kind
+  if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
+    raise UserError(f"config key {key} must be of type {kind.__name__}: got {short(value)}.")
+  if isinstance(value, int) and abs(value) >= 2**31:
+    raise UserError(f"config key {key} must be less than 2^31: got {value:g}.")
 
 
 def get(config: ml_collections.ConfigDict, key: str) -> Any:

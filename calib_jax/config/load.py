@@ -10,6 +10,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
+import jax
 import ml_collections
 
 from calib_jax import calibrators, data, losses, models, training
@@ -17,7 +18,7 @@ from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import parse_json
 from calib_jax.config import imports, overrides
-from calib_jax.config.checks import check_seeds, get, one_of
+from calib_jax.config.checks import check_fields, check_type, get, one_of
 from calib_jax.config.imports import import_paths, is_import_path
 
 
@@ -166,7 +167,7 @@ def from_json(text: str, *, own_code: bool | None = False) -> ml_collections.Con
         raise UserError(f"{key} is the import path {short(name)}, whose code would be run: if you trust the directory, "
                         "load it with own_code=True.")
     config = complete(ml_collections.ConfigDict(_tuples(fields), convert_dict=True), may_import=bool(own_code)).lock()
-    check_seeds(config)
+    check_fields(config)
     return config
   except (ValueError, KeyError, AttributeError, TypeError) as error:
     raise UserError(f"a config.json cannot be read ({type(error).__name__}: {error}).") from error
@@ -249,6 +250,11 @@ def _complete(config: ml_collections.ConfigDict, key: str, family: Family, renam
   options = {option: value for option, value in section.items() if option in valid and option != "name"}
   for option, value in options.items():
     one_of(f"{key}: option", option, defaults, overrides.elsewhere(config, f"{key}.{option}"))
+    if type(defaults[option]) in (bool, int, float, str, tuple) and not isinstance(value, jax.Array):
+      check_type(f"{key}.{option}", value, type(defaults[option]))
+      if isinstance(value, tuple) and len(kinds := {type(x) for x in defaults[option]}) == 1:
+        for x in value:
+          check_type(f"{key}.{option}, each of its entries,", x, *kinds)
     if isinstance(defaults[option], float) and isinstance(value, int):
       options[option] = float(value)
   section = ml_collections.ConfigDict({"name": name, **defaults, **options}, convert_dict=False)

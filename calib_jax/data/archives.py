@@ -25,6 +25,8 @@ from calib_jax.data.splits import Examples, Pool, checked
 
 _LARGEST_PICTURE = 2**20  # Bytes of a picture of Tiny ImageNet; they have a few thousand.
 _LARGEST_LIST = 2**24
+LARGEST_BATCH = 2**28  # Bytes of a file of CIFAR; the largest has 155 million.
+FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # What archives unpack to.
 _LISTS = ("wnids.txt", "val/val_annotations.txt")  # Of Tiny ImageNet: its classes, and those of its test pictures.
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, ValueError, KeyError, IndexError,
             RuntimeError, NotImplementedError, MemoryError)
@@ -65,6 +67,26 @@ def unpacked_tiny_imagenet(folder: pathlib.Path) -> Pool:
     folder, names, lambda name, most: read_bytes(folder / name, most)))
 
 
+def unpacked_cifar(name: str, folder: pathlib.Path) -> Pool | None:
+  """Reads the folder that an archive of CIFAR unpacks to, as torchvision leaves it in ``folder``; None without it.
+
+  Its files are read as those of the archive are, as pickles that may name nothing but NumPy's arrays; a picture or a
+  label that was changed is not noticed. ``batches.meta`` may be missing.
+  """
+  place = next((path for path in (folder / FOLDERS[name], folder) if path.is_dir() and (
+    path / ARCHIVES[name].open.keywords["test"]).is_file()), None)
+  if place is None:
+    return None
+
+  def load(place):
+    options = ARCHIVES[name].open.keywords
+    files = {file: place / file for file in (*options["train"], options["test"], options["meta"])}
+    return _cifar_members({file: read_bytes(path, LARGEST_BATCH) for file, path in files.items()
+                           if file != options["meta"] or path.is_file()}, **options)
+
+  return _read(name, place, load)
+
+
 def _read(name: str, path: pathlib.Path, load: Callable[[pathlib.Path], Pool]) -> Pool:
   try:
     pool = load(path)
@@ -101,15 +123,25 @@ def _cifar(path: pathlib.Path, train: tuple[str, ...], test: str, labels: str, m
   with tarfile.open(path, "r:gz") as archive:  # In the order of the archive, because gzip cannot go back.
     content = {pathlib.PurePosixPath(member.name).name: archive.extractfile(member).read()
                for member in archive if member.isreg()}
-  if missing := {*train, test, meta} - content.keys():
+  if meta not in content:
+    raise ValueError(f"it has no {meta}")
+  return _cifar_members(content, train, test, labels, meta, names)
+
+
+def _cifar_members(content: dict[str, bytes], train: tuple[str, ...], test: str, labels: str, meta: str, names: str
+                   ) -> Pool:
+  """Reads CIFAR from its pickles by name; without ``meta`` classes have no names."""
+  if missing := {*train, test} - content.keys():
     raise ValueError(f"it has no {', '.join(sorted(missing))}")
-  read = {name: _unpickled(content[name], name) for name in (*train, test, meta)}
+  read = {name: _unpickled(content[name], name) for name in (*train, test, meta) if name in content}
+  batches = [_batch(read[name], labels, name) for name in (*train, test)]
+  examples = Examples(*(np.concatenate(arrays) for arrays in zip(*batches[:-1], strict=True)))
+  if meta not in read:
+    return Pool(examples, batches[-1], int(max(part.labels.max() for part in (examples, batches[-1]))) + 1)
   classes = read[meta].get(names.encode())
   if not isinstance(classes, list) or not all(isinstance(x, bytes) for x in classes):
     raise ValueError(f"{meta} has no list of {names}")
-  batches = [_batch(read[name], labels, name) for name in train]
-  examples = Examples(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
-  return Pool(examples, _batch(read[test], labels, test), len(classes), tuple(x.decode("latin1") for x in classes))
+  return Pool(examples, batches[-1], len(classes), tuple(x.decode("latin1") for x in classes))
 
 
 class _Unpickler(pickle.Unpickler):
@@ -117,8 +149,9 @@ class _Unpickler(pickle.Unpickler):
 
   def find_class(self, module: str, name: str) -> object:
     """Returns what a name stands for."""
-    known = {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype,
-             "numpy.core.multiarray._reconstruct": np.zeros(0).__reduce__()[0]}
+    reconstruct = np.zeros(0).__reduce__()[0]
+    known = {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype, "numpy.core.multiarray._reconstruct": reconstruct,
+             "numpy._core.multiarray._reconstruct": reconstruct}
     if f"{module}.{name}" not in known:
       raise ValueError(f"it names {short(f'{module}.{name}')}, which is not read because it could run code")
     return known[f"{module}.{name}"]

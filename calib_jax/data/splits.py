@@ -9,6 +9,8 @@ from calib_jax._system.errors import UserError
 from calib_jax.data import record_streams
 from calib_jax.data.record_streams import Stream
 
+CHANNELS = (1, 3, 4)  # As many channels pictures have.
+
 
 class Examples(NamedTuple):
   """Images uint8 ``[N, H, W, C]`` and their labels int32 ``[N]``, on the host.
@@ -188,8 +190,24 @@ def checked(images: np.ndarray, labels: np.ndarray, source: str) -> Examples:
     images = images[..., None]
   if images.ndim != 4 or images.dtype != np.uint8 or 0 in images.shape[1:]:
     raise UserError(f"{source}: images must be uint8 of shape [N, H, W, C] or [N, H, W], "
-                    f"not {images.dtype} of shape {images.shape}.")
+                    f"not {images.dtype} of shape {images.shape}.{_as_uint8(images)}")
+  height, channels = images.shape[1], images.shape[3]
+  if height in CHANNELS and channels not in CHANNELS:
+    raise UserError(f"{source}: images of shape {images.shape} are channels first, as PyTorch has them, and must be "
+                    "[N, H, W, C]: save images.transpose(0, 2, 3, 1).")
   return Examples(images, checked_labels(labels, len(images), source))
+
+
+def _as_uint8(images: np.ndarray) -> str:
+  """How to make uint8 of floats, for a message, or nothing."""
+  if not images.size or images.dtype.kind != "f":
+    return ""
+  low, high = float(np.min(images)), float(np.max(images))
+  if low >= 0 and high <= 1:
+    return " They are floats in [0, 1]: save numpy.rint(255 * images).astype(numpy.uint8)."
+  if low >= 0 and high <= 255:
+    return " They are floats from 0 to 255: save numpy.rint(images).astype(numpy.uint8)."
+  return f" They are floats from {low:.3g} to {high:.3g}: save the pixels before they are normalised, from 0 to 255."
 
 
 def checked_labels(labels: np.ndarray, number: int, source: str) -> np.ndarray:

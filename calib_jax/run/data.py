@@ -73,6 +73,8 @@ def sets_that_are_read(config: ml_collections.ConfigDict, seed: int
 
 def _corrupted(config: ml_collections.ConfigDict, seed: int, corruption: str, severity: int) -> data.EvaluationSet:
   test = load_splits(config, seed).test
+  if not isinstance(test, data.Examples):  # A stream corrupts its images as it decodes them.
+    return data.EvaluationSet(test._replace(corruption=corruption, severity=severity), "shifted")
   images = data.corrupt(test.images, corruption, severity, seed=_data_seed(config, seed))
   return data.EvaluationSet(test._replace(images=images), "shifted")
 

@@ -13,7 +13,7 @@ from calib_jax import config as run_config
 from calib_jax import data
 from calib_jax._system.environment import environment
 from calib_jax._system.errors import UserError, cut, printable, short
-from calib_jax._system.files import read_json, read_text, write_text
+from calib_jax._system.files import check_local, read_json, read_text, write_text
 
 # Fields that may change between two commands on the same directory, because trained models do not depend on them.
 EVALUATION_ONLY = ("num_seeds", "compare_with_cross_entropy", "evaluation", "checkpoint", "profile")
@@ -25,6 +25,7 @@ def check_workdir(folder: str | os.PathLike[str]) -> None:
   if not text.strip():
     raise UserError("--workdir is empty, perhaps because a variable of the shell is not set: give a directory, such as "
                     "--workdir=runs/mine.")
+  check_local("--workdir", text)
   try:
     text.encode("utf-8")
   except UnicodeEncodeError as error:

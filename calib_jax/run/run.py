@@ -205,9 +205,9 @@ class Run:
         path = prediction_file(self.folder, name, seed)
         if not path.exists():
           examples, kind = load()
-          extra = {"features": self.features(examples.images, seed=seed)} if options.save_features else {}
-          evaluation.save(path, logits=self.predict(examples.images, seed=seed), labels=examples.labels, kind=kind,
-                          classes=self.splits(seed).classes, **extra)
+          labels, logits = self._of_examples(examples, seed, "logits")
+          extra = {"features": self._of_examples(examples, seed, "features")[1]} if options.save_features else {}
+          evaluation.save(path, logits=logits, labels=labels, kind=kind, classes=self.splits(seed).classes, **extra)
           manifest.add(self.folder, [path])
 
   def saved(self, name: str) -> list[evaluation.Predictions]:
@@ -228,29 +228,40 @@ class Run:
       classes = self.saved("test")[0].classes
       if isinstance(source, tuple):
         images, labels = source
+        logits = self.predict(images, seed=seed)
       else:
         splits = data.load(seed=seed, **{"validation_fraction": self.config.data.validation_fraction, **source})
-        (images, labels), names = splits.test, splits.classes
-        if names and classes:  # Labels are places among the classes of their own data set.
-          labels = np.argsort(class_names.places(names, classes, ("the data set", "the run")))[labels]
-      predictions.append(evaluation.Predictions(self.predict(images, seed=seed), np.asarray(labels, np.int32),
-                                                classes=classes))
+        labels, logits = self._of_examples(splits.test, seed, "logits")
+        if splits.classes and classes:  # Labels are places among the classes of their own data set.
+          labels = np.argsort(class_names.places(splits.classes, classes, ("the data set", "the run")))[labels]
+      predictions.append(evaluation.Predictions(logits, np.asarray(labels, np.int32), classes=classes))
     return predictions
 
   def _outputs(self, images: ArrayLike, seed: int | None, name: str) -> np.ndarray:
-    models, place = self._group(seed)
+    models, _ = self._group(seed)
     images = np.asarray(images)
     shape, kinds = models.shape, {"uint8": "u", "float32": "bf", "int32": "iu"}
     fits = images.dtype.kind in kinds[models.shape.dtype] and (shape.dtype != "uint8" or images.dtype == np.uint8)
     if not fits or images.shape[1:] != shape.image_shape or not len(images):
       raise UserError(f"images must be {shape.dtype} of shape [N, {', '.join(map(str, shape.image_shape))}], at least "
-                      f"one, like those that the run was trained on: got {images.dtype} of shape {images.shape}.")
-    images = images.astype(shape.dtype, copy=False)
+                      f"one, like those that the run was trained on: got {images.dtype} of shape {images.shape}."
+                      + (" These are channels first: images.transpose(0, 2, 3, 1)." if len(shape.image_shape) == 3 and
+                         images.shape[1:] == (shape.image_shape[2], *shape.image_shape[:2]) else ""))
+    examples = data.Examples(images.astype(shape.dtype, copy=False), np.zeros(len(images), np.int32))
+    return self._of_examples(examples, seed, name)[1]
+
+  def _of_examples(self, examples: "data.Examples | data.Stream", seed: int | None, name: str
+                   ) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the labels of examples, which may be a stream, and the outputs ``name`` of the model of ``seed``."""
+    models, place = self._group(seed)
     step = models.features_step if name == "features" else models.predict_step
-    examples = data.Examples(images, np.zeros(len(images), np.int32))
-    outputs = training.predict(step, models.variables, [examples] * len(models.seeds), self.config.training.batch_size,
-                               training.Layout.of(self.devices))
-    return outputs[name][place]
+    try:
+      outputs = training.predict(step, models.variables, [examples] * len(models.seeds),
+                                 self.config.training.batch_size, training.Layout.of(self.devices))
+    except (TypeError, ValueError) as error:  # The config of a run that was changed since then.
+      reason = next(iter(str(error).splitlines()), type(error).__name__)
+      raise UserError(f"the model of {self.folder}'s config.json cannot predict its images: {reason[:300]}") from error
+    return outputs["labels"][place], outputs[name][place]
 
   def _group(self, seed: int | None) -> tuple[_Models, int]:
     """Returns the models that trained, and so must predict, with that of ``seed``, and its place among them."""
@@ -266,7 +277,9 @@ class Run:
 
   def _restored(self, group: training.Group) -> _Models:
     shape = group.read_shape() or training.shape_of(load_splits(self.config, group.seeds[0]))
-    self._compare(manifest.newest(manifest.root(self.folder), group.folder))
+    root = manifest.root(self.folder)
+    shape_file = manifest.names(root, [group.folder.with_suffix(".json")])
+    self._compare([*manifest.newest(root, group.folder), *shape_file])
     head = training.plan(self.config)[-1].head or self.config.head
     model = training.classifier(self.config, head, shape.num_classes)
     variables = training.Layout.of(self.devices).everywhere(group.variables(self.which))

@@ -2,6 +2,7 @@
 
 import math
 from typing import NamedTuple
+import warnings
 
 import jax
 from jax.typing import ArrayLike
@@ -10,11 +11,15 @@ import numpy as np
 from calib_jax import _checks as checks
 
 METHODS = ("lac", "aps", "raps")
+ALL_CLASSES = ("the quantile of the scores is 1 or more, so that sets hold every class that is possible; there are too "
+               "few examples for the coverage, or too many true classes have a probability near 0")
 TOLERANCE = 1e-12  # Of cumulative sums, so that rounding leaves no class out that had the same score in calibration.
 
 
 class SetRule(NamedTuple):
   """A rule that maps probabilities ``[N, K]`` to sets, bools ``[N, K]``; made by ``prediction_sets``.
+
+  Printed, it is a sentence, which says where sets hold every possible class.
 
   Attributes:
     quantile: the largest score of a class in the set; ``[K]`` if ``by_class``. It is inf where there were too few
@@ -35,7 +40,20 @@ class SetRule(NamedTuple):
 
   def __call__(self, probs: ArrayLike, *, key: jax.Array | None = None) -> np.ndarray:
     """The sets ``[N, K]`` of probabilities ``[N, K]``; ``key`` as in ``prediction_sets``."""
-    return _scores(classified(probs)[0], self, key) <= self.quantile + TOLERANCE
+    scores, above = _scores(classified(probs)[0], self, key)
+    sets = scores <= self.quantile + TOLERANCE
+    # The class that crosses the quantile: the scores of all more probable ones are below it.
+    return sets if key is not None or above is None else sets | (above < self.quantile - TOLERANCE)
+
+  @property
+  def all_classes(self) -> bool:
+    """Whether the quantile is 1 or more, of any class: sets hold every class, at least every one of p above 0."""
+    return bool(np.any(self.quantile >= 1 - TOLERANCE))
+
+  def __str__(self) -> str:
+    """One sentence for people."""
+    sentence = f"{self.method} sets for a coverage of {100 * self.coverage:g}%, of {self.n:,} examples"
+    return f"{sentence}: {ALL_CLASSES}" if self.all_classes else sentence
 
 
 def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.9, method: str = "lac",
@@ -49,10 +67,16 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
   .. math:: \text{lac: } s_k = 1 - p_k, \qquad \text{aps: } s_k = \sum_{j:\, p_j > p_k} p_j + u\, p_k, \qquad
     \text{raps: } s_k = \text{aps} + \lambda \max(0, r_k - k_0)
 
-  with u = 1, or uniform on [0, 1] if there is a ``key``, and :math:`r_k` the rank of the class from 1 on. LAC has the
-  smallest sets on average, and they may be empty; APS and RAPS adapt to the example. Without a key, sets of APS hold
-  the true class more often than asked. Coverage is that over draws of the calibration set and the new example together.
-  A temperature changes the sets of APS and RAPS, and can make them larger; of LAC it changes how sizes are spread.
+  with u = 1, or uniform on [0, 1] if there is a ``key``, and :math:`r_k` one more than the number of classes of higher
+  probability, so that equal probabilities are treated alike. A class of probability 0 has the score infinity in APS and
+  RAPS: it belongs to a set only if the quantile is infinite. LAC has the smallest sets on average, and they may be
+  empty; APS and RAPS adapt to the example.
+
+  Without a key, sets of APS and RAPS also hold the class that crosses the quantile, all of whose more probable classes
+  have scores below it, as in the code of Angelopoulos et al.: no set is empty, also where the model is surest, and sets
+  hold the true class more often than asked. With a key the coverage is exact, and some sets of sure examples are empty.
+  Coverage is that over draws of the calibration set and the new example together. A temperature changes the sets of APS
+  and RAPS, and can make them larger; of LAC it changes how sizes are spread.
 
   Args:
     probs: ``[N, K]`` probabilities of calibration examples.
@@ -65,7 +89,7 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
     key: draws u; by default u is 1. Give rules of a key another key for new examples.
 
   Returns:
-    The rule.
+    The rule. A warning says if its quantile is 1 or more, so that sets hold every possible class.
 
   Raises:
     TypeError, ValueError: if an argument has the wrong dtype, shape or value.
@@ -79,10 +103,13 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
                  rank=(rank, "integer [0, inf)"))
   probs, labels = classified(probs, labels)
   rule = SetRule(np.array(math.inf), method, coverage, len(labels), *((penalty, rank) if method == "raps" else ()))
-  scores = np.take_along_axis(_scores(probs, rule, key), labels[:, None], axis=1)[:, 0]
-  if not by_class:
-    return rule._replace(quantile=np.array(_quantile(scores, coverage)))
-  return rule._replace(quantile=np.array([_quantile(scores[labels == k], coverage) for k in range(probs.shape[1])]))
+  scores = np.take_along_axis(_scores(probs, rule, key)[0], labels[:, None], axis=1)[:, 0]
+  of_classes = [scores[labels == k] for k in range(probs.shape[1])] if by_class else scores
+  rule = rule._replace(quantile=np.array([_quantile(x, coverage) for x in of_classes] if by_class else
+                                         _quantile(scores, coverage)))
+  if rule.all_classes:
+    warnings.warn(f"prediction_sets: {ALL_CLASSES}.", UserWarning, stacklevel=2)
+  return rule
 
 
 def classified(probs: ArrayLike, labels: ArrayLike | None = None) -> tuple[np.ndarray, np.ndarray | None]:
@@ -100,15 +127,27 @@ def _quantile(scores: np.ndarray, coverage: float) -> float:
   return float(np.partition(scores, place - 1)[place - 1]) if place <= len(scores) else math.inf
 
 
-def _scores(probs: np.ndarray, rule: SetRule, key: jax.Array | None) -> np.ndarray:
-  """The score of each class ``[N, K]``: low where it belongs to the set."""
+def _scores(probs: np.ndarray, rule: SetRule, key: jax.Array | None) -> tuple[np.ndarray, np.ndarray | None]:
+  """The score of each class ``[N, K]``, low where it belongs to the set; and that of all more probable classes.
+
+  LAC has no such order of classes, and None.
+  """
   if rule.method == "lac":
-    return 1 - probs
+    return 1 - probs, None
   order = np.argsort(-probs, axis=1, kind="stable")
   ordered = np.take_along_axis(probs, order, axis=1)
+  place = np.arange(probs.shape[1])
+  # The number of more probable classes, which is the place of the first class of equal probability.
+  higher = np.maximum.accumulate(np.where(np.diff(ordered, axis=1, prepend=2) < 0, place, 0), axis=1)
+  sums = np.concatenate([np.zeros((len(probs), 1)), np.cumsum(ordered, axis=1)], axis=1)
+  mass = np.take_along_axis(sums, higher, axis=1)
   u = 1.0 if key is None else np.asarray(jax.random.uniform(key, (len(probs), 1)), np.float64)
-  scores = np.cumsum(ordered, axis=1) - (1 - u) * ordered
-  scores += rule.penalty * np.maximum(np.arange(1, probs.shape[1] + 1) - rule.rank, 0)
-  unordered = np.empty_like(scores)
-  np.put_along_axis(unordered, order, scores, axis=1)
-  return unordered
+  scores = mass + u * ordered + rule.penalty * np.maximum(higher + 1 - rule.rank, 0)
+  above = mass + rule.penalty * np.maximum(higher - rule.rank, 0)
+  is_possible = ordered > 0
+  results = []
+  for x in (scores, above):
+    unordered = np.empty_like(x)
+    np.put_along_axis(unordered, order, np.where(is_possible, x, math.inf), axis=1)
+    results.append(unordered)
+  return tuple(results)

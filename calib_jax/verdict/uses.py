@@ -8,6 +8,7 @@ from calib_jax.evaluation.numbers import distinct_texts
 from calib_jax.evaluation.results import Interval, Recommendation, Results, RowKey
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.thresholds.selective import written
+from calib_jax.thresholds.sets import ALL_CLASSES
 from calib_jax.verdict.reasons import MOST, listed
 
 FAILS = "cut_fails"  # The kind of the recommendation that says it.
@@ -59,6 +60,8 @@ def reasons(results: Results, row: RowKey) -> list[str]:
     if "set_size" in judged:
       sentences.append(f"On {name} {_percent(judged['set_coverage'])} of the sets hold the true class, with "
                        f"{judged['set_size']:.2f} classes on average.")
+    if "quantile" in judged:
+      sentences.append(f"{ALL_CLASSES[0].upper()}{ALL_CLASSES[1:]}.")
     if "cost" in judged:
       sentences.append(f"On {name} the acts by {label} cost {_amount(judged['cost'])} per case; {_savings(judged)}.")
   return sentences

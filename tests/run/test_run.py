@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import pathlib
 import shutil
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from calib_jax import data, evaluation, run, training
 from calib_jax._system.errors import UserError
-from calib_jax.cli import inputs
+from calib_jax.cli import apply, evaluate, inputs
 from calib_jax.config.load import FORMAT
 from calib_jax.reports import formats
 from calib_jax.run import Run
@@ -70,6 +71,12 @@ def test_files_that_are_not_those_of_the_run_are_named(finished, tmp_path, capsy
   assert "this run: config.json." in capsys.readouterr().err
   loaded.predict(images)
   assert "this run: checkpoints/seeds0-1/6." in capsys.readouterr().err
+  # What images are standardised by is compared too, before a model predicts with it.
+  shape = json.loads((folder / "checkpoints/seeds0-1.json").read_text())
+  (folder / "checkpoints/seeds0-1.json").write_text(json.dumps(shape | {"std": [3 * x for x in shape["std"]]}))
+  loaded = Run.load(folder)
+  loaded.predict(images)
+  assert "checkpoints/seeds0-1.json." in capsys.readouterr().err
   # Without the manifest nothing can be compared, which is said once.
   (folder / "manifest.json").unlink()
   loaded = Run.load(folder)
@@ -249,12 +256,41 @@ def test_fitted_calibrators_are_kept(finished):
     assert list(loaded.calibrators()) == labels
 
 
+@pytest.mark.parametrize(("path", "value"), [
+  (("num_seeds",), "2"), (("training", "batch_size"), None), (("evaluation", "num_bins"), [15]),
+  (("evaluation", "calibrators"), []), (("model", "hidden"), 8), (("model", "hidden"), ["mlp"]),
+  (("evaluation", "ensemble"), "no"), (("evaluation", "corruptions"), {}), (("model", "dropout"), "0"),
+  (("loss", "weight"), "x"), (("data", "path"), 7), (("model", "num_tokens"), 10**12)])
+def test_a_wrong_type_in_the_config_of_a_finished_run_is_one_sentence(path, value, finished, tmp_path):
+  folder = shutil.copytree(finished, tmp_path / "run")
+  fields = node = json.loads((folder / "config.json").read_text())
+  for part in path[:-1]:
+    node = node[part]
+  node[path[-1]] = value
+  (folder / "config.json").write_text(json.dumps(fields))
+  with pytest.raises(UserError, match=f"config key {'.'.join(path)}"):
+    Run.load(folder)
+
+
+@pytest.mark.parametrize("address", ["gs://bucket/x", "s3://bucket/x", "file:///tmp/x", "gs:/bucket/x"])
+def test_an_address_is_no_directory(address, tmp_path, monkeypatch, capsys):
+  """The three commands that write refuse it at once; nothing is written beside the clone."""
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(UserError, match=r"is an address, and files are written to a directory of this machine"):
+    run.execute(_config(), pathlib.Path(address), hooks=[never])
+  assert evaluate.main(["--test", "absent.npz", "--out", address]) == 2
+  assert apply.main(["--calibrator", "absent.npz", "--predictions", "absent.csv", "--out", f"{address}.csv"]) == 2
+  assert capsys.readouterr().err.count("is an address, and files") == 2 and not list(tmp_path.iterdir())
+
+
 def test_what_cannot_be_is_one_sentence(finished, tmp_path):
   with pytest.raises(UserError, match="holds no run"):
     Run.load(tmp_path)
   loaded = Run.load(finished)
   with pytest.raises(UserError, match=r"images must be uint8 of shape \[N, 8, 8, 1\].*got float32 of shape \(2, 8, 8"):
     loaded.predict(np.zeros((2, 8, 8, 1), np.float32))
+  with pytest.raises(UserError, match=r"channels first: images.transpose\(0, 2, 3, 1\)"):
+    loaded.predict(np.zeros((2, 1, 8, 8), np.uint8))
   with pytest.raises(UserError, match=r"at least one, like those .* of shape \(0, 8, 8, 1\)"):
     loaded.predict(np.zeros((0, 8, 8, 1), np.uint8))
   with pytest.raises(UserError, match="holds no checkpoint of seed 9; it has those of 0, 1"):

@@ -16,12 +16,13 @@ def _drawn(n, k=5, seed=0):
 
 
 def _score(p, k, method, penalty, rank):
-  """The score of a class, from the formula."""
+  """The score of a class, and that of all more probable ones, from the formula."""
   if method == "lac":
-    return 1 - p[k]
-  place = sum(p > p[k]) + sum(p[:k] == p[k]) + 1
-  above = sum(sorted(p, reverse=True)[:place])
-  return above + (penalty * max(0, place - rank) if method == "raps" else 0)
+    return 1 - p[k], math.inf
+  if p[k] == 0:
+    return math.inf, math.inf
+  place, above, penalty = sum(p > p[k]) + 1, p[p > p[k]].sum(), penalty if method == "raps" else 0
+  return above + p[k] + penalty * max(0, place - rank), above + penalty * max(0, place - 1 - rank)
 
 
 @pytest.mark.parametrize(("method", "by_class", "coverage"), [
@@ -30,12 +31,13 @@ def test_sets_are_those_of_the_formula(method, by_class, coverage):
   probs, labels = _drawn(200, 4)
   probs[:20] = 0.25  # Ties.
   rule = prediction_sets(probs, labels, coverage=coverage, method=method, by_class=by_class, penalty=0.3, rank=2)
-  scores = np.array([[_score(p, k, method, 0.3, 2) for k in range(4)] for p in probs])
+  scores, above = np.array([[_score(p, k, method, 0.3, 2) for k in range(4)] for p in probs]).transpose(2, 0, 1)
   true = scores[np.arange(200), labels]
   for k in range(4):
     own = np.sort(true[labels == k] if by_class else true)
     quantile = own[math.ceil((len(own) + 1) * coverage) - 1]
-    np.testing.assert_array_equal(rule(probs)[:, k], scores[:, k] <= quantile + 1e-9)
+    expected = (scores[:, k] <= quantile + 1e-9) | (above[:, k] < quantile - 1e-9)
+    np.testing.assert_array_equal(rule(probs)[:, k], expected)
 
 
 @pytest.mark.parametrize(("method", "by_class"), [("aps", False), ("raps", True)])
@@ -50,10 +52,60 @@ def test_coverage_over_draws_is_what_was_asked(method, by_class):
   assert 0.9 - 3 * error < mean < (0.9 + (0.06 if by_class else 1 / 61) + 3 * error)
 
 
+@pytest.mark.parametrize("method", ["aps", "raps"])
+def test_sets_without_a_key_are_never_empty_and_hold_the_true_class_as_often_as_asked(method):
+  """Of networks as they are, most of whose examples are sure; the sets of the surest are small."""
+  covered = []
+  for seed in range(100):
+    rng = np.random.default_rng(seed)
+    logits = 6 * rng.normal(size=(900, 10))
+    probs = np.exp(logits - logits.max(1, keepdims=True))
+    probs /= probs.sum(1, keepdims=True)
+    labels = (probs.cumsum(1) < rng.uniform(size=(900, 1))).sum(1).clip(0, 9)
+    sets = prediction_sets(probs[:300], labels[:300], method=method)(probs[300:])
+    assert sets.any(1).all() and sets[np.arange(600), probs[300:].argmax(1)].all()
+    surest = np.argsort(-probs[300:].max(1))[:60]
+    assert sets[surest].sum(1).mean() < 1.5
+    covered.append(sets[np.arange(600), labels[300:]].mean())
+  assert np.mean(covered) > 0.9 - 3 * np.std(covered) / 10
+
+
+@pytest.mark.parametrize("key", [None, 3])
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+def test_equal_probabilities_are_treated_alike(method, key):
+  key = None if key is None else jax.random.key(key)
+  probs, labels = _drawn(300, 5)
+  probs = np.round(probs, 1)
+  probs[:, 0] += 1 - probs.sum(1)
+  probs = np.abs(probs) / np.abs(probs).sum(1, keepdims=True)
+  labels = np.where(np.take_along_axis(probs, labels[:, None], 1)[:, 0] > 0, labels, probs.argmax(1))
+  sets = prediction_sets(probs, labels, method=method, key=key)(probs, key=key)
+  for row, of_row in zip(probs, sets, strict=True):
+    for p in np.unique(row):
+      assert len(set(of_row[row == p].tolist())) == 1
+  rule = prediction_sets(np.tile([0.5, 0.3, 0.2], (99, 1)), np.zeros(99, int), method=method)
+  assert rule(np.array([[0.4, 0.4, 0.2]]))[0].tolist() == [method != "lac", method != "lac", False]
+
+
+@pytest.mark.parametrize("method", ["aps", "raps"])
+def test_a_forest_that_is_certain_has_one_class_and_true_classes_of_probability_0_are_said(method):
+  certain = np.eye(3)[np.arange(99) % 3]
+  with pytest.warns(UserWarning, match="the quantile of the scores is 1 or more, so that sets hold every class"):
+    rule = prediction_sets(certain, np.arange(99) % 3, method=method)
+  assert rule(certain).sum(1).tolist() == [1] * 99 and "the quantile of the scores is 1 or more" in str(rule)
+  with pytest.warns(UserWarning, match="too many true classes have a probability near 0"):  # One in five is 0.
+    rule = prediction_sets(certain, np.where(np.arange(99) % 5, np.arange(99) % 3, (np.arange(99) + 1) % 3),
+                           method=method)
+  assert rule(certain).all() and rule.quantile == math.inf
+
+
 def test_too_few_examples_for_the_coverage_keep_every_class():
   probs, labels = _drawn(5, 3)
-  assert prediction_sets(probs, labels)(probs).all() and prediction_sets(probs, labels).quantile == math.inf
-  one = prediction_sets(probs, np.zeros(5, int), coverage=0.5, by_class=True)
+  with pytest.warns(UserWarning, match="there are too few examples for the coverage"):
+    rule = prediction_sets(probs, labels)
+  assert rule(probs).all() and rule.quantile == math.inf
+  with pytest.warns(UserWarning, match="there are too few examples for the coverage"):
+    one = prediction_sets(probs, np.zeros(5, int), coverage=0.5, by_class=True)
   assert np.isfinite(one.quantile).tolist() == [True, False, False]
 
 

@@ -12,7 +12,7 @@ from calib_jax import _checks as checks
 from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import read_npz
-from calib_jax.data import jpeg
+from calib_jax.data import image_folders, jpeg
 from calib_jax.data.sources import SOURCES
 from calib_jax.data.splits import Examples, Pool, checked, checked_labels, stratified
 
@@ -54,8 +54,12 @@ def npz(path: str, seed: int) -> Pool:
 
   The file holds ``images`` and ``labels``, of which a stratified 20% become the test split, or it holds both of them
   for training and for test, such as ``images_train`` or ``train_images``. Images are uint8 ``[N, H, W, C]`` or
-  ``[N, H, W]``, or a uint8 stream of JPEG bytes with ``offsets`` ``[N + 1]``. Labels are integers from 0.
+  ``[N, H, W]``, or a uint8 stream of JPEG bytes with ``offsets`` ``[N + 1]``. Labels are integers from 0. The path may
+  be a folder of pictures by class, too; see ``image_folders``.
   """
+  if os.path.isdir(path):
+    parts, classes = image_folders.read(path)
+    return _pool(path, parts, seed)._replace(classes=classes)
   parts = [_part(path, *arrays) for arrays in _split_arrays(path, ("images", "labels"), ("offsets",))]
   return _pool(path, parts, seed)
 
@@ -70,6 +74,9 @@ def arrays(path: str, seed: int, *, standardize: bool = True) -> Pool:
   split if ``standardize``; booleans become 0 and 1, and are floats too. Integers become int32 and stay as they are:
   they are token ids or codes, which a model embeds. Save counts and grey levels as floats.
   """
+  if os.path.isdir(path):
+    raise UserError(f"{path} is a directory, and arrays are read from an .npz: a folder of pictures by class is read "
+                    f"by --config.data.name=npz --config.data.path={path}.")
   parts = [_rows(path, *arrays) for arrays in _split_arrays(path, ("x", "labels"))]
   return _pool(path, parts, seed, standardize=standardize)
 

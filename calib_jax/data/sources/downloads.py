@@ -11,24 +11,29 @@ from calib_jax.data.splits import Pool
 
 
 def archived(name: str, dir: str) -> Pool | None:
-  """Reads ``NAME.npz`` (of calib_jax.data prepare) or else the published archive of ``dir``; None without both."""
+  """Reads ``NAME.npz`` (of calib_jax.data prepare) or else the published archive of ``dir``, which may be unpacked.
+
+  None without any of them.
+  """
   folder = pathlib.Path(dir).expanduser()
   if (prepared := folder / f"{name}.npz").exists():
     classes = read_npz(prepared, ("class_names",)).get("class_names")
     return npz(str(prepared), 0)._replace(classes=None if classes is None else tuple(map(str, classes)))
   archive = folder / archives.ARCHIVES[name].file
-  return archives.read(name, archive) if archive.exists() else None
+  if archive.exists():
+    return archives.read(name, archive)
+  return archives.unpacked_cifar(name, folder) if name in archives.FOLDERS else None
 
 
 @register(SOURCES)
 def cifar10(dir: str) -> Pool:
-  """Loads CIFAR-10 from ``dir``: cifar10.npz, cifar-10-python.tar.gz, or else TensorFlow Datasets, in their order."""
+  """Loads CIFAR-10 from ``dir``: cifar10.npz, cifar-10-python.tar.gz, cifar-10-batches-py, or else TensorFlow Datasets."""
   return archived("cifar10", dir) or tfds.tfds("cifar10", dir)
 
 
 @register(SOURCES)
 def cifar100(dir: str) -> Pool:
-  """Loads CIFAR-100 with its 100 fine labels from ``dir``: cifar100.npz, cifar-100-python.tar.gz, or else TFDS."""
+  """Loads CIFAR-100 with its 100 fine labels from ``dir``: cifar100.npz, its archive, its folder, or else TFDS."""
   return archived("cifar100", dir) or tfds.tfds("cifar100", dir)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+import warnings
 
 import numpy as np
 
@@ -36,6 +37,8 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
         probs = _probs(model.calibrated(set_name, label)[0])
       if rule:
         use |= _of_sets(rule(probs), values, asked.level)
+        if rule.all_classes:
+          use["quantile"] = float(rule.quantile)
       if asked.costs is not None:
         use |= _of_acts(probs, values, asked, paid, label)
       uses[name, label] = use
@@ -64,7 +67,8 @@ def _chosen(asked: Asked, model: Model, label: str) -> tuple[thresholds.SetRule 
       threshold = _threshold(asked, *_confidence_and_correct(probs, source), source)
     use |= {"guarantee": str(threshold), "cut": threshold.cut}
   if asked.coverage is not None and asked.judges:
-    rule = thresholds.prediction_sets(probs, labels, coverage=asked.coverage)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # The reasons say it.
+      rule = thresholds.prediction_sets(probs, labels, coverage=asked.coverage)
   return rule, use
 
 
