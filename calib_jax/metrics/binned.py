@@ -272,8 +272,9 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
   Array([0. , 0.5], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), ties=(ties, TIES))
-  return of_pairs(_reliability, confidence, correct, where, weights, counts_credits=True, num_bins=num_bins,
-                  binning=binning, ties=ties)
+  with jax.debug_nans(False):  # That an empty bin has no mean is no error.
+    return of_pairs(_reliability, confidence, correct, where, weights, counts_credits=True, num_bins=num_bins,
+                    binning=binning, ties=ties)
 
 
 def _reliability(confidence: Array, correct: Array, counts: Array, num_bins, binning, ties) -> Reliability:

@@ -71,10 +71,11 @@ class CalibrationHistogram(NamedTuple):
 
   @classmethod
   def empty(cls) -> "CalibrationHistogram":
-    """The state of no examples."""
-    cells, coarse = jnp.zeros(2 * HALF, jnp.int32), jnp.zeros(NUM_BINS, jnp.int32)
-    excess, correct_excess, confidence, remainder = (x.astype(jnp.float32) for x in (cells, cells, coarse, coarse))
-    return cls(cells, cells, excess, correct_excess, coarse, coarse, confidence, remainder)
+    """The state of no examples, each of whose arrays has a buffer of its own, so that a step can donate it."""
+    cells, coarse = 2 * HALF, NUM_BINS
+    return cls(*(jnp.zeros(size, dtype) for size, dtype in (
+      (cells, jnp.int32), (cells, jnp.int32), (cells, jnp.float32), (cells, jnp.float32),
+      (coarse, jnp.int32), (coarse, jnp.int32), (coarse, jnp.float32), (coarse, jnp.float32))))
 
   @classmethod
   def from_model_output(cls, *, labels: ArrayLike, probs: ArrayLike | None = None, logits: ArrayLike | None = None,

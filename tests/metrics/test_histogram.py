@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -181,3 +182,32 @@ def test_in_a_clu_collection():
 def test_mistakes_are_named():
   with pytest.raises(TypeError, match="takes either probs or logits"):
     State.from_model_output(labels=np.zeros(3, int))
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable")
+def test_an_empty_state_can_be_donated():
+  """Of a histogram, of a collection of clu, and of a train state that a scan of steps carries."""
+  probs, labels = jax.nn.softmax(jax.random.normal(jax.random.key(0), (64, 5))), jnp.arange(64) % 5
+  histogram, collection = metrics.CalibrationHistogram, metrics.collection()
+  expected = histogram.from_model_output(probs=probs, labels=labels).compute()
+  for empty, of_batch in ((histogram.empty, histogram.from_model_output),
+                          (collection.empty, collection.single_from_model_output)):
+    assert len({id(x) for x in jax.tree.leaves(empty())}) == len(jax.tree.leaves(empty()))
+    step = jax.jit(lambda state, of_batch=of_batch: state.merge(of_batch(probs=probs, labels=labels)),
+                   donate_argnums=0)
+    computed = step(empty()).compute()
+    assert computed.get("calibration", computed) == expected
+
+  def steps(state):
+    return jax.lax.scan(lambda s, x: (s.merge(histogram.from_model_output(probs=x[0], labels=x[1])), None),
+                        state["metrics"], (probs.reshape(4, 16, 5), labels.reshape(4, 16)))[0]
+
+  merged = jax.jit(steps, donate_argnums=0)({"metrics": histogram.empty()}).compute()
+  np.testing.assert_allclose(list(merged.values()), list(expected.values()), rtol=1e-6)
+
+
+def test_a_table_of_bins_runs_where_nan_is_an_error():
+  with jax.debug_nans(True):
+    table = metrics.reliability(np.array([0.9, 0.7, 0.2], np.float32), np.array([True, False, False]), num_bins=4)
+  assert np.isnan(table.accuracy).tolist() == [False, True, False, False] and isinstance(table.accuracy, jax.Array)
+  assert np.isnan(jax.jit(lambda c: metrics.reliability(c, c > 0.5, num_bins=4).accuracy)(jnp.array([0.9])))[1]

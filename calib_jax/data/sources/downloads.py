@@ -27,7 +27,7 @@ def archived(name: str, dir: str) -> Pool | None:
 
 @register(SOURCES)
 def cifar10(dir: str) -> Pool:
-  """Loads CIFAR-10 from ``dir``: cifar10.npz, cifar-10-python.tar.gz, cifar-10-batches-py, or else TensorFlow Datasets."""
+  """Loads CIFAR-10 from ``dir``: cifar10.npz, cifar-10-python.tar.gz, its folder, or else TensorFlow Datasets."""
   return archived("cifar10", dir) or tfds.tfds("cifar10", dir)
 
 
