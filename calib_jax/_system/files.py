@@ -5,6 +5,7 @@ What is read may come from anyone: nothing is run or waited for, and sizes are c
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 import contextlib
+import difflib
 import hashlib
 import math
 import mmap
@@ -73,10 +74,19 @@ def check_regular(path: str | os.PathLike) -> None:
     mode = os.stat(path).st_mode
   except (OSError, ValueError) as error:
     if isinstance(error, FileNotFoundError):
-      raise UserError(f"there is no file {str(path)!r}.") from error
+      raise UserError(f"there is no file {str(path)!r}.{_near(pathlib.Path(path))}") from error
     raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', error)}).") from error
   if not stat.S_ISREG(mode):
     raise UserError(f"{path} is {'a directory' if stat.S_ISDIR(mode) else 'a pipe or a device'}, not a file.")
+
+
+def _near(path: pathlib.Path) -> str:
+  """`` Did you mean …?`` with a file beside a path of no file, or nothing."""
+  try:
+    near = difflib.get_close_matches(path.name, [sibling.name for sibling in path.parent.iterdir()], n=1)
+  except OSError:
+    return ""
+  return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def check_local(option: str, path: str | os.PathLike) -> None:

@@ -10,6 +10,7 @@ With --ensemble several files after each of these are pooled.
 import argparse
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -73,9 +74,11 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
   fit = of_labels[fit_file][""] if options.fit else None
   sets, notes = {}, []
   for path in itertools.chain(*options.test) if options.test else [fit_file]:
-    name, parts = inputs.fresh(path, sets), _read(path, options, options.by)
+    name, read = inputs.fresh(path, sets), functools.partial(_read, path, options, options.by)
     if of_labels and options.task == "multilabel":
-      parts = aligned_labels(parts, next(iter(of_labels.values())), (path, next(iter(of_labels))), shared.note)
+      parts = aligned_labels(read, next(iter(of_labels.values())), (path, next(iter(of_labels))), shared.note)
+    else:
+      parts = read()
     of_labels[name] = parts
     labels = _worst_labels(parts, options.num_bins)
     if len(labels) < len(parts) - 1:
@@ -105,7 +108,8 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     name = inputs.fresh(path, models)
     compared[name] = path
     if options.task == "multilabel":
-      parts = aligned_labels(_read(path, options), of_labels[test_set], (name, test_set), shared.note)
+      read = functools.partial(_read, path, options)
+      parts = aligned_labels(read, of_labels[test_set], (name, test_set), shared.note)
       parts = {f"{test_set}: {label}" if label else test_set: part for label, part in parts.items()}
       models[name] = evaluation.Model({key: [parts[key]] for key in sets if key in parts}, {})
       continue
@@ -179,12 +183,16 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   return shared.Inputs({MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, dict.fromkeys(cautions))
 
 
-def _read(path: str, options: argparse.Namespace, by: Sequence[str] = ()) -> dict[str, evaluation.Predictions]:
-  """Returns the predictions of a file under "", and those of each label of a multi-label file under its name."""
+def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order: Sequence[str] = ()
+          ) -> dict[str, evaluation.Predictions]:
+  """Returns the predictions of a file under "", and those of each label of a multi-label file under its name.
+
+  Labels of a multi-label file have the ``order``, or that of the file.
+  """
   reading = {"groups": options.groups, "by": by, "weights": options.weights, **shared.reading(options)}
   if options.task == "multilabel":
     del reading["ignore_label"]
-    return evaluation.load_labels(path, **reading)
+    return evaluation.load_labels(path, order=order, **reading)
   part = evaluation.load(path, **reading)
   if options.task == "binary" and part.records:
     raise UserError(f"{path} holds records, which have no classes: leave out --task=binary, or name the probability of "

@@ -6,18 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calib_jax._checks.limits import suggestion
 from calib_jax._system.errors import FileError, short
 
 # What arrays and columns of outputs are called. Those of EITHER are probabilities if rows sum to 1, and else logits.
-LOGITS = ("logits", "logit", "log_probs", "log_probabilities")
+LOGITS = ("logits", "logit", "log_probs", "log_probabilities", "logprobs", "log_prob", "logprob")
 PROBS = ("probs", "probabilities", "probability", "y_prob", "y_proba", "prob", "softmax")
 EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
 OUTPUTS = (*LOGITS, *PROBS, *EITHER)
 LABELS = ("labels", "label", "label_ids", "targets", "target", "y_true", "y")
 # Of records, which are read where there are no outputs of OUTPUTS: how likely an answer is right, and whether it was.
 CONFIDENCES = ("confidence", "score")
-CORRECT = ("correct", "is_correct")
+CORRECT = ("correct", "is_correct", "acc")
+# Beside one of CORRECT, without labels, one column of these is a confidence, or the logarithm of one.
+LOG_CONFIDENCES = ("logprob", "log_prob", "logprobs", "log_probs")
 CLASSES = ("classes", "class_names")
+OPTIONS = (*CLASSES, "choices", "options")  # Lists of the names of a row's classes, in JSON lines and Parquet.
 NAMES = ("class_name", "label_name")  # A column of tables that has the name of each row's label.
 # Evaluation does not use them unless their name is given, and says so.
 WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")
@@ -34,6 +38,7 @@ class Header(NamedTuple):
   # or one column has no name.
   classes: list[str] | None = None
   from_1: bool = False  # Whether the columns are numbered from 1.
+  are_logarithms: bool = False  # Whether the column holds logarithms of confidences.
 
 
 class Table(NamedTuple):
@@ -43,6 +48,41 @@ class Table(NamedTuple):
   outputs: np.ndarray
   labels: dict[str, np.ndarray]
   others: dict[str, np.ndarray]
+
+
+def with_options(table: Table, options: Sequence[Sequence[str]], say: Callable[[str], None]) -> Table:
+  """Returns a table with the names of the options of each row: its classes or, where they differ by row, its places.
+
+  Labels that are texts then are places among the options of their own row, such as those of a question.
+  """
+  header = table.header
+  if all(list(names) == list(options[0]) for names in options):
+    return table._replace(header=header._replace(classes=list(map(str, options[0]))))
+  labels = {}
+  for name, values in table.labels.items():
+    labels[name] = values
+    if values.dtype.kind == "U" and values.ndim == 1:
+      rows = [list(map(str, names)) for names in options]
+      for row, (text, names) in enumerate(zip(values.tolist(), rows, strict=True)):
+        if names.count(text) != 1:
+          raise FileError(f": the label of row {row}, counted from 0, is {short(text)}, and must be one of the row's "
+                          f"own options, {short(', '.join(names))}.")
+      say(": the options of its rows differ, so that each label is a place among those of its own row.")
+      labels[name] = np.array([names.index(text) for text, names in zip(values.tolist(), rows, strict=True)])
+  return table._replace(labels=labels)
+
+
+def by_name(rows: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, list[str]]:
+  """Returns numbers by name as ``[N, K]``, -inf for a class that the row does not have; and the names."""
+  names = list(dict.fromkeys(name for row in rows for name in row))
+  place = {name: k for k, name in enumerate(names)}
+  array = np.full((len(rows), len(names)), -np.inf)
+  for i, row in enumerate(rows):
+    for name, value in row.items():
+      if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FileError(f": row {i}, counted from 0, must hold a number for {short(name)}: got {short(value)}.")
+      array[i, place[name]] = value
+  return array, names
 
 
 def stacked(outputs: list[np.ndarray], header: Header) -> np.ndarray:
@@ -86,12 +126,16 @@ def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[
     say(f": its columns {short(numbers[0])} to {short(numbers[-1])} are taken for the scores of these classes.")
   confidences, corrects = record_names(names, extra)
   is_record = bool(confidences and corrects) and not (labels and by_kind)
+  if corrects and not confidences and not labels and (lone := lone_confidence(names, extra)):
+    say_records([lone], corrects, say)
+    say_weights((name for name in names if name not in extra), say)
+    return Header(CONFIDENCES[0], [lone], corrects, are_logarithms=lone.lower() in LOG_CONFIDENCES)
   if confidences and corrects and not is_record:
     say_not_records(by_kind, confidences[0], corrects[0], say)
   if not is_record and (not labels or not by_kind):
     raise FileError(f" must have a header with a column label (or {', '.join(LABELS[2:])}), and columns of "
                     "scores such as logit_0 or prob_cat, one for every class; its columns are "
-                    f"{listed(names)}. Records have the columns confidence and correct.")
+                    f"{listed(names)}. Records have the columns confidence and correct{lacking(names, extra)}.")
   for name in (*(confidences + corrects if is_record else labels), *extra):
     if names.count(name) > 1:
       raise FileError(f" has {names.count(name)} columns called {short(name)}: delete all but one.")
@@ -121,6 +165,31 @@ def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[
   if len(numbers) == 1 or first == 0:
     return Header(kind, in_order, labels)
   return Header(kind, in_order, labels, numbers, from_1=True)
+
+
+def lone_confidence(names: Iterable[str], extra: Collection[str] = ()) -> str | None:
+  """Returns the one name of a probability, or of its logarithm, that has no class, or None."""
+  lone = [name for name in names if name not in extra and name.lower() in (*PROBS, *LOG_CONFIDENCES)]
+  return lone[0] if len(lone) == 1 else None
+
+
+def check_extra(extra: Iterable[str], names: Collection[str]) -> None:
+  """Raises a FileError for a column that an option misspells: the file does not have it, and one of a like name."""
+  for name in extra:
+    if name not in names and (near := suggestion(name, list(names))):
+      raise FileError(f" has no {short(name)}, which an option names: it has {listed(names)}.{near}")
+
+
+def lacking(names: Sequence[str], extra: Collection[str]) -> str:
+  """What a file of records lacks, or which of its names may be meant for one that is read."""
+  confidences, corrects = record_names(names, extra)
+  if confidences and not corrects and not any(name.lower() in LABELS for name in names):
+    grades = [name for name in confidences[1:] if name.lower() != confidences[0].lower()]
+    return (f": write a column correct, of 0 and 1, beside {confidences[0]}"
+            + (f", such as {grades[0]} >= 4 of grades from 1 to 5" if grades else ""))
+  known = (*LABELS, *CONFIDENCES, *CORRECT, *OUTPUTS)
+  return next((f". For {short(name)}:{near.rstrip('?')}" for name in names if name not in known
+               if (near := suggestion(name, known))), "")
 
 
 def _ends(by_class: Mapping[str, str]) -> list[str]:

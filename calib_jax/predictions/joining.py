@@ -66,15 +66,16 @@ def in_order(part: Predictions, classes: tuple[str, ...] | None, names: tuple[st
     train_counts=None if part.train_counts is None else part.train_counts[places])
 
 
-def aligned_labels(parts: Mapping[str, Predictions], wanted: Mapping[str, Predictions], names: tuple[str, str],
-                   say: Callable[[str], None]) -> dict[str, Predictions]:
-  """Returns multi-label predictions, as ``load_labels`` does, with the labels in the order of another file's.
+def aligned_labels(read: Callable[..., dict[str, Predictions]], wanted: Mapping[str, Predictions],
+                   names: tuple[str, str], say: Callable[[str], None]) -> dict[str, Predictions]:
+  """Returns multi-label predictions, which ``read(order=())`` reads, with the labels in the order of another file's.
 
   Other names are a UserError; labels without names, numbered from 0, are taken in their order, and ``say`` says so.
   """
+  parts = read()
   own, others = ([label for label in x if label] for x in (parts, wanted))
   if own == others:
-    return dict(parts)
+    return parts
   numbered = [x == list(map(str, range(len(x)))) for x in (own, others)]
   if len(own) == len(others) and any(numbered):
     without, named = names if numbered[0] else names[::-1]
@@ -82,14 +83,8 @@ def aligned_labels(parts: Mapping[str, Predictions], wanted: Mapping[str, Predic
         f"{(others if numbered[0] else own)[0]}.")
     return {label: part for label, part in zip(("", *others), parts.values(), strict=True)}
   try:
-    places = class_names.places(own, others, names)
+    class_names.places(own, others, names)
   except ValueError as error:
     raise UserError(str(error).replace("the classes of", "the labels of", 1)) from None
   say(f"{names[0]} has its labels in another order than {names[1]}: they are joined by name.")
-  pooled, number = parts[""], len(own)
-
-  def reordered(x):
-    return None if x is None else x.reshape(-1, number, *x.shape[1:])[:, places].reshape(x.shape)
-
-  return {"": pooled._replace(**{name: reordered(getattr(pooled, name)) for name in ("logits", "labels", "probs")}),
-          **{label: parts[label] for label in others}}
+  return read(order=others)

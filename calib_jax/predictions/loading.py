@@ -11,9 +11,10 @@ from calib_jax._system.errors import FileError, about, short
 from calib_jax.predictions import headers, reading
 from calib_jax.predictions.keys import keys
 from calib_jax.predictions.logits import as_logits, check_labels, is_float, native
-from calib_jax.predictions.masks import ignoring, without_weight_0
+from calib_jax.predictions.masks import ignoring, known_labels, numbering, without_weight_0
 from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups
 from calib_jax.predictions.text_files import SEPARATORS
+from calib_jax.predictions.written_values import verdicts
 
 MOST_SUBGROUPS = 100
 
@@ -54,9 +55,11 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     arrays = reading.arrays(path, _extra(groups, by, weights), note, ignore_label=ignore_label, groups=groups)
     name, label = reading.outputs_and_labels(arrays)
     weights = without_weight_0(arrays, name, weights, note) if weights else None
-    outputs, labels, are_records = arrays[name], arrays[label], name in headers.CONFIDENCES
+    are_records = name in headers.CONFIDENCES
     if are_records:
+      arrays[label] = verdicts(arrays[label], label, note)
       _check_records(arrays, name, label)
+    outputs, labels = arrays[name], arrays[label]
     logits, probs = as_logits(name, outputs, note, logits, percent)
     (count, num_classes), kind = logits.shape, _kind(arrays)
     classes = None if are_records else reading.one_of(arrays, headers.CLASSES)
@@ -73,23 +76,25 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
 
 
 def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
-                logits: bool = False, percent: bool = False, say: Callable[[str], None] = lambda note: None
-                ) -> dict[str, Predictions]:
+                logits: bool = False, percent: bool = False, order: Sequence[str] = (),
+                say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:
   """Reads multi-label predictions: each of L labels is a binary problem.
 
   Args:
     path: a file as ``load`` reads it, of scores ``[N, L]``, the probability or log-odds of each label, and labels
-      ``[N, L]``, 1 where an example has the label; a table has columns such as ``prob_cat`` and ``label_cat``.
+      ``[N, L]``, 1 where an example has the label; a table has columns such as ``prob_cat`` and ``label_cat``. A label
+      that is not known is NaN, -1 or an empty cell, and its pair does not count.
     groups: as in ``load``.
     by: as in ``load``.
     weights: as in ``load``, those of the examples.
     logits: as in ``load``.
     percent: as in ``load``.
+    order: the names of all labels in the order that the pairs of an example are to have; none for that of the file.
     say: as in ``load``.
 
   Returns:
-    The predictions of all N L pairs under "", of which those of an example are one group, and those of each label under
-    its name. Class 1 has the label.
+    The predictions of all pairs of an example and a label under "", of which those of an example are one group, and
+    those of each label under its name. Class 1 has the label.
 
   Raises:
     UserError: as ``load``.
@@ -100,28 +105,38 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
     name, label = reading.outputs_and_labels(arrays)
     weights = without_weight_0(arrays, name, weights, note) if weights else None
     outputs, labels = arrays[name], arrays[label]
-    if outputs.ndim != 2 or labels.shape != outputs.shape or labels.dtype.kind not in "biuf" or not (
-        np.isin(labels, (0, 1)).all()):
+    labels, is_known = known_labels(labels, label, note)
+    if outputs.ndim != 2 or labels.shape != outputs.shape or not np.isin(labels, (0, 1)).all():
       raise FileError(f": multi-label predictions have {name} [N, L] and labels [N, L] of 0 and 1: got "
-                      f"{outputs.dtype} of shape {outputs.shape} and {labels.dtype} of shape {labels.shape}.")
+                      f"{outputs.dtype} of shape {outputs.shape} and {arrays[label].dtype} of shape {labels.shape}.")
     (count, num_labels), named = outputs.shape, reading.one_of(arrays, headers.CLASSES)
     names = _classes(named, arrays[named], num_labels) if named else tuple(map(str, range(num_labels)))
     if "" in names:
       raise FileError(f": {named} must name every label: that of place {names.index('')}, counted from 0, is empty.")
+    if order:
+      places = np.array([names.index(wanted) for wanted in order])
+      outputs, labels, is_known, names = outputs[:, places], labels[:, places], is_known[:, places], tuple(order)
     pairs, probs = as_logits(name, outputs.reshape(-1), note, logits, percent)
-    labels, kind = labels.astype(np.int32), _kind(arrays)
-    members = _groups(arrays, groups, count, is_csv)
-    members = np.arange(count, dtype=np.int32) if members is None else members
-    subgroups = _subgroups(arrays, by, count, is_csv)
-    repeated = subgroups and {name: x._replace(number=np.repeat(x.number, num_labels)) for name, x in subgroups.items()}
-    parts = {"": Predictions(pairs, labels.reshape(-1), kind, classes=("absent", "present"), of_label=True,
-                             groups=np.repeat(members, num_labels), probs=probs, subgroups=repeated,
-                             weights=None if weights is None else np.repeat(weights, num_labels))}
-    for k, label in enumerate(names):
-      parts[label] = Predictions(pairs[k::num_labels], labels[:, k], kind, classes=(f"not {label}", label),
-                                 groups=members if groups else None, of_label=True,
-                                 probs=None if probs is None else probs[k::num_labels], subgroups=subgroups,
-                                 weights=weights)
+    groups_of, subgroups = _groups(arrays, groups, count, is_csv), _subgroups(arrays, by, count, is_csv)
+    row, kind = np.repeat(np.arange(count), num_labels), _kind(arrays)
+
+    def part(pairs_of, groups_of, classes):  # Of the places of pairs, of which those with a label are used.
+      used = pairs_of[is_known.ravel()[pairs_of]]
+      rows = row[used]
+      return Predictions(
+        pairs[used], labels.ravel()[used].astype(np.int32), kind, classes=classes, of_label=True,
+        groups=None if groups_of is None else groups_of[rows], probs=None if probs is None else probs[used],
+        subgroups=subgroups and {key: x._replace(number=x.number[rows]) for key, x in subgroups.items()},
+        weights=None if weights is None else weights[rows])
+
+    every = np.arange(count * num_labels)
+    members = np.arange(count, dtype=np.int32) if groups_of is None else groups_of
+    parts = {"": part(every, members, ("absent", "present"))}
+    for k, own in enumerate(names):
+      if not is_known[:, k].any():
+        note(f": the label {own} is missing in every row, so that it is left out.")
+        continue
+      parts[own] = part(every[k::num_labels], groups_of, (f"not {own}", own))
     return parts
 
 
@@ -141,8 +156,11 @@ def _check_records(arrays: Mapping[str, np.ndarray], name: str, label: str) -> N
   is_binary = np.isin(correct, (0, 1) if correct.dtype.kind in "biuf" else ("0", "1", "0.0", "1.0"))
   if not is_binary.all():
     row = int(is_binary.ravel().argmin())
+    credits = (": graded answers are not evaluated by the command; write correct = (grade >= 0.5), for example, or "
+               "measure the grades in Python, as in metrics.calibration_error(confidence, grades)") if (
+                 correct.dtype.kind == "f" and ((correct >= 0) & (correct <= 1)).all()) else ""
     raise FileError(f": {label} must be 0 or 1, or false or true: that of row {row}, counted from 0, is "
-                    f"{short(correct.ravel()[row].item())}.")
+                    f"{short(correct.ravel()[row].item())}{credits}.")
   if (kind := _kind(arrays)) == "out_of_distribution":
     raise FileError(f": its kind is {kind}, which records cannot be: no class is predicted.")
 
@@ -202,6 +220,10 @@ def _labels(labels: np.ndarray, count: int, num_classes: int, classes: tuple[str
   if labels.shape == (count, num_classes) and labels.dtype.kind in "biuf":
     one_hot = labels.astype(np.float32)
     if not (np.isin(one_hot, (0, 1)).all() and (one_hot.sum(1) == 1).all()):
+      if (one_hot >= 0).all() and np.allclose(one_hot.sum(1), 1, atol=1e-3):
+        raise FileError(f": labels of shape {labels.shape} are distributions over the classes, such as shares of "
+                        "annotators, and one label a row is evaluated: save labels.argmax(1), for example. In Python, "
+                        "losses.cross_entropy(logits, labels) takes distributions.")
       raise FileError(f": labels of shape {labels.shape} must be one-hot: a 1 and else zeros in each row. "
                       "If a row can have several labels, say --task=multilabel.")
     labels = one_hot.argmax(1)
@@ -237,7 +259,7 @@ def _labels(labels: np.ndarray, count: int, num_classes: int, classes: tuple[str
     labels = np.array([places[text] for text in texts])
   if labels.min() < 0 or labels.max() >= num_classes:
     raise FileError(f": labels must be in [0, {num_classes}): they go from {labels.min()} to {labels.max()}."
-                    f"{ignoring(labels, 0, num_classes - 1)}")
+                    f"{numbering(labels, num_classes) or ignoring(labels, 0, num_classes - 1)}")
   return labels.astype(np.int32)
 
 

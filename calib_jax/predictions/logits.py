@@ -15,6 +15,7 @@ FLOATS = (np.float16, np.float32, np.float64)
 CHUNK = 2**20  # Numbers of the outputs that are checked at a time.
 EXACT = 1e-3  # How far from 1 the sum of a row may be before rows are divided by their sums; metrics allow as much.
 NEAR = 2e-3  # How far it may be if probabilities are not rounded.
+FEWEST = 10  # Rows from which on probabilities that are all 0 or 1 are taken for predicted classes.
 DECIMALS = 6  # The most decimals to which outputs are taken to be rounded.
 
 
@@ -57,6 +58,10 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
     raise FileError(f": {summary.num_bad} of the {len(outputs)} rows of its {name} hold NaN, +inf, or -inf in "
                     f"every class; the first is row {summary.first_bad}, counted from 0: "
                     f"{short(outputs[summary.first_bad].tolist())}.")
+  if binary and len(outputs) >= FEWEST and name in (*headers.PROBS, *headers.EITHER) and (
+      summary.low == 0 and summary.high == unit) and bool(((outputs == 0) | (outputs == unit)).all()):
+    raise FileError(f": all of its {name} are 0 or {unit}, as predicted classes are and probabilities are not: save "
+                    "the probability of class 1 in their place, such as predict_proba(X)[:, 1] of scikit-learn.")
   in_range, absent = summary.low >= 0 and summary.high <= unit, None
   if summary.has_absent and summary.low >= 0 and summary.high <= 100 * (1 + 1e-6):
     capacity.check_read(f": {name}", outputs.nbytes + outputs.size)
@@ -203,6 +208,8 @@ def _fault(summary: Summary, unit: int, binary: bool, count: int) -> str:
     return (f"row {row}, counted from 0, sums to {total:.6g} in place of {unit}, and no sum of {count} rows is further "
             "off. If each class is a label of its own, add --task=multilabel; if they are logits, call them logits.")
   percent = "if they are percentages, add --percent; " if binary and summary.low >= 0 and summary.high <= 100 else ""
+  if binary and summary.low >= 0 and 1 < summary.high <= 10:
+    percent = f"if they are grades up to {10 if summary.high > 5 else 5}, divide them by that; {percent}"
   return (f"they go from {summary.low:g} to {summary.high:g}, and must be in [0, {unit}]; {percent}if they are logits, "
           "call them logits.")
 

@@ -77,6 +77,42 @@ def padded(values: np.ndarray, lengths: np.ndarray, name: str, say: Callable[[st
   return array
 
 
+def known_labels(labels: np.ndarray, name: str, say: Callable[[str], None]) -> tuple[np.ndarray, np.ndarray]:
+  """Returns labels ``[N, L]`` of a multi-label file, 0 where one is missing, and which are known, and says how many.
+
+  A missing label is NaN, an empty text or, beside 0 and 1, the one number that is below 0. Labels of -1 and 1 alone are
+  a FileError, because -1 may be a missing label or an absent one.
+  """
+  if labels.dtype.kind == "U":
+    texts = np.char.lower(np.char.strip(labels))
+    missing = (texts == "") | (texts == "nan")
+    numbers = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "-1": -1, "-1.0": -1}
+    if not np.isin(texts[~missing], list(numbers)).all():
+      return labels, ~missing  # Which is refused.
+    labels = np.array([numbers.get(text, np.nan) for text in texts.ravel().tolist()]).reshape(labels.shape)
+  if labels.dtype.kind not in "biuf":
+    return labels, np.ones(labels.shape, bool)
+  below = np.unique(labels[labels < 0])
+  if len(below) == 1 and not (labels == 0).any():
+    raise FileError(f": its {name} are {below[0]:g} and 1: if {below[0]:g} says that a label is absent, save "
+                    f"({name} > 0); if it is missing, save NaN there.")
+  missing = np.isnan(labels) | (labels < 0) if len(below) == 1 else np.isnan(labels)
+  if missing.any():
+    text = f"{below[0]:g}" if len(below) else "NaN or empty"
+    say(f": {missing.sum():,} of its {missing.size:,} labels are missing ({text}), and these pairs do not count.")
+  return np.where(missing, 0, labels), ~missing
+
+
+def numbering(labels: np.ndarray, num_classes: int) -> str:
+  """Returns how to number labels from 0, as a sentence, if they are -1 and 1 or go from 1 to K; else nothing."""
+  values = np.unique(labels)
+  if num_classes == 2 and values.tolist() == [-1, 1]:
+    return " They are -1 and 1, as those of a support vector machine: save (labels > 0), 1 for class 1 and else 0."
+  if values[0] == 1 and values[-1] == num_classes:
+    return " They are numbered from 1: save labels - 1."
+  return ""
+
+
 def ignoring(labels: np.ndarray, low: int, high: int) -> str:
   """Returns how to leave out rows, as a sentence, if all labels that are not from ``low`` to ``high`` are the same."""
   outside = np.unique(labels[(labels < low) | (labels > high)])  # Labels next to the range may be numbered from 1.

@@ -10,7 +10,7 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
-from calib_jax.predictions.headers import NAMES, Table, read_header, stacked
+from calib_jax.predictions.headers import NAMES, OPTIONS, Table, check_extra, read_header, stacked, with_options
 from calib_jax.predictions.masks import padded
 
 WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
@@ -26,19 +26,26 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
     lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
     texts = [field.name for field in schema if not (pyarrow.types.is_primitive(field.type) or field.name in lists)]
     header = read_header(schema.names, lists, extra, say, multilabel)
+    check_extra(extra, schema.names)
+    options = next((name for name in OPTIONS if name in lists and name not in extra and header.outputs[0] in lists
+                    and not multilabel), None)
     wanted = [*header.outputs, *header.labels, *(name for name in (*extra, *NAMES) if name in schema.names)]
+    wanted = list(dict.fromkeys([*wanted, *([options] if options else [])]))
     # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
     file = parquet.ParquetFile(path, read_dictionary=texts)
     capacity.check_read("", WIDEST * _num_values(file, wanted))
     table = file.read(columns=wanted)
     may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
-    arrays = {name: _values(table[name].combine_chunks(), name, say if name in may_differ else None)
-              for name in wanted}
+    arrays = {name: _values(table[name].combine_chunks(), name, say if name in may_differ else None,
+                            multilabel and name in header.labels)
+              for name in wanted if name != options}
+    rows_of_options = table[options].to_pylist() if options else None
   except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise FileError(f" cannot be read as Parquet ({reason}).") from error
   outputs = stacked([arrays.pop(name) for name in header.outputs], header)
-  return Table(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
+  table = Table(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
+  return with_options(table, rows_of_options, say) if options else table
 
 
 def _imported():
@@ -66,8 +73,11 @@ def _num_values(file, wanted: Collection[str]) -> int:
   return sum(group.column(i).num_values for group in groups for i in places)
 
 
-def _values(column, name: str, say: Callable[[str], None] | None) -> np.ndarray:
-  """Returns a column as an array, ``[N, K]`` of lists of K numbers; with ``say`` they may be of several lengths."""
+def _values(column, name: str, say: Callable[[str], None] | None, may_be_missing: bool = False) -> np.ndarray:
+  """Returns a column as an array, ``[N, K]`` of lists of K numbers; with ``say`` they may be of several lengths.
+
+  Numbers that may be missing are NaN.
+  """
   import pyarrow
 
   types, shape, nulls, several = pyarrow.types, [len(column)], column.null_count, None
@@ -78,7 +88,7 @@ def _values(column, name: str, say: Callable[[str], None] | None) -> np.ndarray:
       several, shape = column.value_lengths().to_numpy(zero_copy_only=False), [-1]
     column = column.flatten()
     nulls += column.null_count
-  if nulls:
+  if nulls and not (may_be_missing and nulls == column.null_count):
     raise FileError(f": the column {short(name)} has {nulls} missing values (nulls): leave these rows out.")
   if 0 in shape[1:]:
     raise FileError(f": the lists of the column {short(name)} must all have one length.")
@@ -90,6 +100,7 @@ def _values(column, name: str, say: Callable[[str], None] | None) -> np.ndarray:
     values = np.array(texts, str)[places] if texts else np.empty(0, str)
   elif types.is_integer(column.type) or types.is_floating(column.type) or types.is_boolean(column.type):
     values = column.to_numpy(zero_copy_only=False)
+    values = values.astype(np.float64) if nulls else values
   else:
     raise FileError(f": the column {short(name)} must hold numbers or texts, not {column.type}.")
   return values.reshape(shape) if several is None else padded(values, several, name, say)

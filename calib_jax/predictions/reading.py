@@ -1,6 +1,6 @@
 """Reads the arrays of prediction files: ``.npz``, a pair of ``.npy``, CSV, TSV, JSON lines and Parquet."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 import math
 import os
 import pathlib
@@ -13,10 +13,12 @@ from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import check_regular, conversion, opened_npz, read_npy
 from calib_jax.predictions import headers, parquet_files, text_files
 from calib_jax.predictions.masks import ignoring, without_ignored
+from calib_jax.predictions.written_values import from_logarithms
 
 PAIR = re.compile(r"(.+\.npy),(.+\.npy)")
 ARCHIVES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # How zip files and pickles begin.
 SPREADSHEETS = (".xlsx", ".xlsm", ".ods")  # These are zip files too.
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".7z")
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
@@ -45,8 +47,9 @@ def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Calla
                     text_files.read_json_lines if suffix == ".jsonl" else parquet_files.read_parquet)
       return _joined(read_table(path, extra, say, multilabel), say, ignore_label, groups)
     if suffix != ".npz" and (suffix in SPREADSHEETS or not _begins(path, ARCHIVES)):
+      compressed = " It is compressed, as its ending says: unpack it first." if suffix in COMPRESSED else ""
       raise FileError(": files of this ending are not read, but .npz, LOGITS.npy,LABELS.npy, .csv, .tsv, .jsonl "
-                      "(JSON lines, an object a row) and .parquet are.")
+                      f"(JSON lines, an object a row) and .parquet are.{compressed}")
     read = _npz(path, extra, say)
   if multilabel:
     return read
@@ -68,9 +71,17 @@ def _rows(arrays: dict[str, np.ndarray], say: Callable[[str], None], ignore_labe
   name, label = outputs_and_labels(arrays)
   labels, shape = arrays[label], arrays[name].shape
   per_row = [key for key in (name, label, "features", *headers.NAMES, *extra) if key in arrays]
+  if len(shape) > 2 and labels.shape == shape and _are_masks(labels):
+    channel = shape[1] == 1 and len(shape) > 3
+    raise FileError(f": {name} and {label} both have the shape {short(shape)}, as binary masks have, and the last axis "
+                    f"of {name} must be that of the classes: save "
+                    + (f"numpy.moveaxis({name}, 1, -1) and {label}[:, 0]." if channel else f"{name}[..., None]."))
   if len(shape) > 2:
     leading, count = shape[:-1], math.prod(shape[:-1])
     if labels.shape not in (leading, (*leading, 1), shape):
+      if shape[1] == 1 and labels.shape in (shape, (shape[0], *shape[2:])):
+        raise FileError(f": {name} of shape {short(shape)} are binary masks, whose one channel must be the last axis: "
+                        f"save numpy.moveaxis({name}, 1, -1), and labels of shape {short((shape[0], *shape[2:]))}.")
       moved = (f" If the second axis of {name} is that of the classes, make it the last: numpy.moveaxis({name}, 1, -1)."
                if labels.shape == (shape[0], *shape[2:]) else "")
       raise FileError(f": {name} of shape {short(shape)} need labels of shape {short(leading)}, not "
@@ -96,6 +107,11 @@ def _rows(arrays: dict[str, np.ndarray], say: Callable[[str], None], ignore_labe
   if ignore_label is not None and labels.shape[:1] == count and labels.dtype.kind in "biufU":
     arrays |= without_ignored(arrays, per_row, label, ignore_label, say)
   return arrays
+
+
+def _are_masks(labels: np.ndarray) -> bool:
+  """Whether labels are 0 and 1, and not one-hot along the last axis."""
+  return labels.dtype.kind in "biuf" and bool(np.isin(labels, (0, 1)).all()) and not (labels.sum(-1) == 1).all()
 
 
 def _numbers(labels: np.ndarray, names: Collection[str]) -> np.ndarray:
@@ -133,9 +149,15 @@ def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[st
     outputs = [name for name in headers.OUTPUTS if name in names]
     has_classes = bool(outputs and set(headers.LABELS) & set(names))
     confidences, corrects = headers.record_names(names, extra)
+    if corrects and not confidences and not set(headers.LABELS) & set(names):
+      confidences = list(filter(None, [headers.lone_confidence(names, extra)]))
     if not has_classes and not (confidences and corrects):
+      if names and not any(info.filename.endswith(".npy") for info in archive.members.values()):
+        raise FileError(f" is a zip archive of {headers.listed(names)}: unpack it, and name the file in it.")
       raise FileError(f" must hold labels, and logits or probs; it holds {headers.listed(names)}: name them so, as in "
-                      "numpy.savez(path, logits=logits, labels=labels), or of records confidence and correct.")
+                      "numpy.savez(path, logits=logits, labels=labels), or of records confidence and correct"
+                      f"{headers.lacking(names, extra)}.")
+    headers.check_extra(extra, names)
     if has_classes:
       if confidences and corrects:
         headers.say_not_records(outputs, confidences[0], corrects[0], say)
@@ -162,7 +184,10 @@ def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[st
                         f"{short(shapes[outputs[0]])}.")
     read = archive.read(claimed)
   if not has_classes:
-    read[confidences[0].lower()] = read.pop(confidences[0])
+    values, name = read.pop(confidences[0]), confidences[0].lower()
+    if name in headers.LOG_CONFIDENCES:
+      values = from_logarithms(values, name, say)
+    read[name if name in headers.CONFIDENCES else headers.CONFIDENCES[0]] = values
   for several, aliases in ((labels, headers.LABELS if has_classes else headers.CORRECT), (classes, headers.CLASSES)):
     _drop_all_but_one(read, several, aliases)
   return read
@@ -199,10 +224,12 @@ def _joined(table: headers.Table, say: Callable[[str], None], ignore_label: int 
   classes, aliases = header.classes, headers.CORRECT if header.kind in headers.CONFIDENCES else headers.LABELS
   if outputs.dtype.kind in "iu":
     outputs = outputs.astype(np.float64)
+  if header.are_logarithms:
+    outputs = from_logarithms(outputs.ravel(), header.outputs[0], say)
   names = () if header.from_1 else classes or ()
   labels = {name: _numbers(values, names) for name, values in labels.items()}
   if header.labels[0].lower() not in aliases:  # One column a class.
-    return {header.kind: outputs} | others | {headers.LABELS[0]: np.stack(list(labels.values()), axis=1)} | (
+    return {header.kind: outputs} | others | {headers.LABELS[0]: np.stack(_alike(labels.values()), axis=1)} | (
       {"classes": np.array(classes)} if classes else {})
   _drop_all_but_one(labels, list(labels), aliases)
   read = _rows({header.kind: outputs} | labels | others, say, ignore_label,
@@ -223,6 +250,12 @@ def _joined(table: headers.Table, say: Callable[[str], None], ignore_label: int 
   if names and not classes and aliases is headers.LABELS:
     classes = _by_row(values, names[0], max(2, *outputs.shape[1:]))
   return read | ({"classes": np.array(classes)} if classes else {})
+
+
+def _alike(columns: Iterable[np.ndarray]) -> list[np.ndarray]:
+  """Returns columns of labels of several types as texts, in which a missing one is empty."""
+  columns = list(columns)
+  return columns if all(x.dtype.kind != "U" for x in columns) else [x.astype(str) for x in columns]
 
 
 def _with_other(positive: str, labels: np.ndarray) -> list[str]:

@@ -16,8 +16,9 @@ import numpy as np
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import Archive, opened_npz
 from calib_jax._system.json_objects import parse_json
-from calib_jax.predictions import headers
-from calib_jax.predictions.text_files import SEPARATORS, fields, lines_of
+from calib_jax.predictions import headers, r_columns
+from calib_jax.predictions.text_files import SEPARATORS, check_text, column, fields, lines_of
+from calib_jax.predictions.written_values import from_logarithms, numbers
 
 NUMBERS = 2**20  # Numbers of the outputs that are read at a time.
 ROWS = 2**14  # The most rows that are read at a time.
@@ -72,7 +73,8 @@ def _header(names: list[str], lists: list[str], say: Callable[[str], None], reco
   """Finds the columns of outputs; there need not be any labels, and weights come along as other columns do."""
   if records:
     confidence = _confidence(names, say)
-    return headers.Header(confidence.lower(), [confidence], [])
+    return headers.Header(headers.CONFIDENCES[0], [confidence], [],
+                          are_logarithms=confidence.lower() in headers.LOG_CONFIDENCES)
   dummy = [] if any(name.lower() in headers.LABELS for name in names) else [headers.LABELS[0]]
   weights = [name for name in names if name.lower() in headers.WEIGHTS]
   header = headers.read_header([*names, *dummy], lists, weights, say)
@@ -83,7 +85,9 @@ def _header(names: list[str], lists: list[str], say: Callable[[str], None], reco
 
 def _confidence(names: list[str], say: Callable[[str], None]) -> str:
   """Finds the confidence of records, and says which it is."""
-  confidences, _ = headers.record_names(names)
+  confidences, corrects = headers.record_names(names)
+  if corrects and not confidences and (lone := headers.lone_confidence(names)):
+    confidences = [lone]
   if not confidences:
     raise FileError(" must have a confidence, because the calibrator was fitted to records; it holds "
                     f"{headers.listed(names)}.")
@@ -101,8 +105,11 @@ def _csv(path: str | os.PathLike[str], say: Callable[[str], None], most: int, re
     names = [name.strip() for name in next(reader, [])]
   except (ValueError, csv.Error, OSError) as error:
     raise FileError(f" cannot be read as CSV ({error}).") from error
-  header = _header(names, [], say, records)
-  places = [names.index(name) for name in header.outputs]
+  check_text(names)
+  separator = SEPARATORS[pathlib.Path(path).suffix.lower()]
+  renamed = r_columns.renamed(names, lambda place: column(path, separator, place), say)
+  header = _header(renamed, [], say, records)
+  places = [renamed.index(name) for name in header.outputs]
   others = {name: i for i, name in enumerate(names) if i not in places}
 
   def rows():
@@ -110,13 +117,27 @@ def _csv(path: str | os.PathLike[str], say: Callable[[str], None], most: int, re
     try:
       table = fields(reader, len(names))
       while block := list(itertools.islice(table, most or _at_a_time(len(places)))):
-        outputs = np.array([[line[i] for i in places] for line in block]).astype(np.float32)
-        yield Rows(outputs, {name: [line[i] for line in block] for name, i in others.items()})
+        if any("%" in block[0][i] for i in places):
+          outputs = np.stack([numbers([line[i] for line in block], names[i], _first(say, row or i != places[0]))
+                              for i in places], axis=1).astype(np.float32)
+        else:
+          outputs = np.array([[line[i] for i in places] for line in block]).astype(np.float32)
+        yield Rows(_probabilities(header, outputs, _first(say, row)),
+                   {name: [line[i] for line in block] for name, i in others.items()})
         row += len(block)
     except (ValueError, csv.Error, OSError) as error:
       raise FileError(f" cannot be read as CSV (after {row:,} rows: {str(error)[:200]}).") from error
 
   return Source(header.kind, header.classes, rows())
+
+
+def _first(say: Callable[[str], None], row: int) -> Callable[[str], None]:
+  """What says how rows are read, of the first ones alone."""
+  return (lambda note: None) if row else say
+
+
+def _probabilities(header: headers.Header, outputs: np.ndarray, say: Callable[[str], None]) -> np.ndarray:
+  return from_logarithms(outputs.ravel(), header.outputs[0], say) if header.are_logarithms else outputs
 
 
 def _json_lines(path: str | os.PathLike[str], say: Callable[[str], None], most: int, records: bool) -> Source:
@@ -125,8 +146,13 @@ def _json_lines(path: str | os.PathLike[str], say: Callable[[str], None], most: 
   if first is None:
     raise FileError(" cannot be read as JSON lines (it has no rows).")
   row = parse_json(first[1], f": line {first[0]:,}")
-  header = _header(list(row), [name for name, value in row.items() if isinstance(value, list)], say, records)
+  header = _header(list(row), [name for name, value in row.items() if isinstance(value, list | dict)], say, records)
   name, fewest, size = header.outputs[0], len(header.outputs), len(header.outputs)
+  if by_name := isinstance(row[name], dict):  # A first reading finds all names.
+    values = (parse_json(line, f": line {number:,}").get(name) for number, line in enumerate(lines_of(path), 1)
+              if line.strip())
+    classes = list(dict.fromkeys(key for x in values if isinstance(x, dict) for key in x))
+    header, size = header._replace(classes=classes), len(classes)
   if is_list := isinstance(row[name], list):  # A first reading finds the longest list.
     lengths = {len(x) for number, line in enumerate(lines_of(path), 1) if line.strip()
                if isinstance(x := parse_json(line, f": line {number:,}").get(name), list)}
@@ -138,8 +164,14 @@ def _json_lines(path: str | os.PathLike[str], say: Callable[[str], None], most: 
       objects = [parse_json(line, f": line {number:,}") for number, line in block]
       where = f"lines {block[0][0]:,} to {block[-1][0]:,}"
       columns = [[values.get(name) for values in objects] for name in header.outputs]
+      if by_name:
+        columns = [[(x or {}).get(key, -np.inf) for x in columns[0]] for key in classes]
+      elif not is_list and any(isinstance(x, str) for x in columns[0]):
+        columns = [numbers(list(map(str, x)), key, _first(say, block[0][0] - first[0])).tolist()
+                   for key, x in zip(header.outputs, columns, strict=True)]
       names = dict.fromkeys(name for values in objects for name in values if name not in header.outputs)
-      yield Rows(_outputs(columns[0] if is_list else zip(*columns, strict=True), size, header.outputs, where),
+      outputs = _outputs(columns[0] if is_list else zip(*columns, strict=True), size, header.outputs, where)
+      yield Rows(_probabilities(header, outputs, _first(say, block[0][0] - first[0])),
                  {name: [x.get(name) for x in objects] for name in names})
 
   return Source(header.kind, header.classes, rows(), ragged=fewest < size)
@@ -183,7 +215,8 @@ def _parquet(path: str | os.PathLike[str], say: Callable[[str], None], most: int
     for columns in batches(most or _at_a_time(size)):
       outputs = [columns.pop(name) for name in header.outputs]
       end, rows_of = row + len(outputs[0]), outputs[0] if is_list else zip(*outputs, strict=True)
-      yield Rows(_outputs(rows_of, size, header.outputs, f"rows {row:,} to {end - 1:,}"), columns)
+      outputs = _outputs(rows_of, size, header.outputs, f"rows {row:,} to {end - 1:,}")
+      yield Rows(_probabilities(header, outputs, _first(say, row)), columns)
       row = end
 
   return Source(header.kind, header.classes, rows(), ragged=fewest < size)
@@ -197,6 +230,8 @@ def _npz(archive: Archive, say: Callable[[str], None], most: int, records: bool)
   headers.say_others(kinds[0], kinds[1:], say)
   read = archive.read(archive.headers(names))
   outputs = read.pop(kinds[0])
+  if records and kinds[0].lower() in headers.LOG_CONFIDENCES:
+    outputs = from_logarithms(outputs.ravel(), kinds[0], say)
   if outputs.ndim > 2:
     raise FileError(f": {kinds[0]} of shape {short(outputs.shape)} are not rows: reshape them to [N, K].")
   by_row = {name: x for name, x in read.items() if x.ndim and len(x) == len(outputs) and name not in headers.CLASSES}
@@ -204,7 +239,8 @@ def _npz(archive: Archive, say: Callable[[str], None], most: int, records: bool)
   rows = (Rows(outputs[start:start + step], {name: x[start:start + step] for name, x in by_row.items()})
           for start in range(0, len(outputs), step))
   classes = next((list(map(str, read[name].ravel())) for name in headers.CLASSES if name in read), None)
-  return Source(kinds[0].lower(), classes, rows, {name: x for name, x in read.items() if name not in by_row})
+  whole = {name: x for name, x in read.items() if name not in by_row}
+  return Source(headers.CONFIDENCES[0] if records else kinds[0].lower(), classes, rows, whole)
 
 
 def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping[str, Any]]]) -> int:

@@ -11,12 +11,14 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.json_objects import parse_json
-from calib_jax.predictions.headers import NAMES, Table, read_header, stacked
+from calib_jax.predictions import headers, r_columns, written_values
+from calib_jax.predictions.headers import NAMES, OPTIONS, Table, by_name, read_header, stacked, with_options
 from calib_jax.predictions.masks import padded
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LINE = 2**24  # Characters of a line.
 CHECKED = 2**20  # Bytes of rows that are read before their size is checked again.
+NOT_UTF8 = "is not UTF-8 text but perhaps UTF-16, as some spreadsheets save it, or Latin-1: save it as CSV UTF-8"
 TEXT = 100  # Bytes that a text takes in memory beside its characters.
 
 
@@ -30,7 +32,11 @@ def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable
     if len(names) == 1 and (mark := next((mark for mark in ";\t|," if mark in names[0]), "")):
       raise FileError(f": its columns are separated by {mark!r}: separate them by commas, or by tabs in a .tsv, "
                       "and write numbers with points.")
-    header = read_header(names, (), extra, say, multilabel)
+    check_text(names)
+    headers.check_extra(extra, names)
+    renamed = r_columns.renamed(names, lambda i: column(path, separator, i), say)
+    header = read_header(renamed, (), extra, say, multilabel)
+    names = renamed
     numbers = [names.index(name) for name in header.outputs]
     texts: dict[int, list[str]] = {i: [] for i, name in enumerate(names)
                                    if name in header.labels or name in extra or name in NAMES}
@@ -46,7 +52,16 @@ def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable
           capacity.check_read(f": {count:,} of its rows", checked := taken)
         yield separator.join([row[i] for i in numbers])
 
-    outputs = np.loadtxt(numbers_of_rows(), dtype=np.float32, delimiter=separator, comments=None, ndmin=2)
+    rows = numbers_of_rows()
+    first = next(rows, "")
+    if "%" in first:
+      columns = zip(*(row.split(separator) for row in itertools.chain([first], rows)), strict=True)
+      outputs = np.stack([written_values.numbers(column, name, say if i == 0 else lambda note: None)
+                          for i, (name, column) in enumerate(zip(header.outputs, columns, strict=True))], axis=1)
+      outputs = outputs.astype(np.float32)
+    else:
+      outputs = np.loadtxt(itertools.chain([first], rows), dtype=np.float32, delimiter=separator, comments=None,
+                           ndmin=2)
     if outputs.shape != (len(next(iter(texts.values()))), len(numbers)):
       raise ValueError("a number is missing, or has a comma in place of a point")
   except (ValueError, IndexError, csv.Error, OSError) as error:
@@ -77,11 +92,29 @@ def fields(lines: Iterable[str], num_fields: int) -> Iterator[list[str]]:
     raise ValueError("it has no rows")
 
 
+def check_text(names: Collection[str]) -> None:
+  """Raises a FileError for names of a file that is empty, or that has two bytes a character."""
+  if any("\0" in name for name in names):
+    raise FileError(f" {NOT_UTF8}.")
+  if not any(names):
+    raise FileError(" is empty: it must have a header with a column label and columns of scores, and rows.")
+
+
+def column(path: str | os.PathLike[str], separator: str, place: int) -> set[str]:
+  """Returns the different values of a column."""
+  lines = csv.reader(lines_of(path), delimiter=separator, strict=True)
+  width = len(next(lines))
+  return {row[place].strip() for row in fields(lines, width)}
+
+
 def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
   """Yields the lines of a text file, none of which may be too long for memory."""
   with open(path, encoding="utf-8-sig", newline="") as file:
     for number in itertools.count(1):
-      line = file.readline(LINE)
+      try:
+        line = file.readline(LINE)
+      except UnicodeDecodeError:
+        raise FileError(f" {NOT_UTF8}.") from None
       if len(line) == LINE:
         raise ValueError(f"line {number:,} is longer than {LINE:,} characters")
       if not line:
@@ -98,22 +131,30 @@ def _text(text: list[str]) -> np.ndarray:
 
 def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
                 ) -> Table:
-  """Reads the keys of a file of JSON lines, an object a row. A key with lists becomes ``[N, K]``."""
-  header, values, taken, count = None, {}, 0, 0
+  """Reads the keys of a file of JSON lines, an object a row. A key with lists, or numbers by class, is ``[N, K]``."""
+  header, values, options, taken, count = None, {}, None, 0, 0
   try:
     for number, line in enumerate(lines_of(path), 1):
       if not line.strip():
         continue
       row, count = parse_json(line, f": line {number:,}"), count + 1
       if header is None:
-        header = read_header(list(row), [name for name, value in row.items() if isinstance(value, list)], extra, say,
-                               multilabel)
-        values = {name: [] for name in (*header.outputs, *header.labels, *extra, *NAMES) if name in row}
+        header = read_header(list(row), [name for name, value in row.items() if isinstance(value, list | dict)], extra,
+                             say, multilabel)
+        headers.check_extra(extra, row)
+        options = next((name for name in OPTIONS if isinstance(row.get(name), list) and name not in extra and (
+          isinstance(row.get(header.outputs[0]), list)) and not multilabel), None)
+        values = {name: [] for name in dict.fromkeys((*header.outputs, *header.labels, *extra, *NAMES,
+                                                      *([options] if options else []))) if name in row}
       for name, column in values.items():
         value = row.get(name)
-        if value is None:
+        may_be_missing = multilabel and name in header.labels  # A label that is not known.
+        if value is None and not may_be_missing:
           raise FileError(f": line {number:,} has no {short(name)}: leave this row out.")
-        value = np.array(value) if isinstance(value, list) else value
+        if may_be_missing:
+          value = np.nan if value is None else [np.nan if x is None else x for x in value] if isinstance(
+            value, list) else value
+        value = np.array(value) if isinstance(value, list) and name != options else value
         taken += TEXT + (2 * value.nbytes if isinstance(value, np.ndarray) else 4 * len(str(value)))
         column.append(value)
       capacity.check_read(f": {count:,} of its rows", taken)
@@ -123,9 +164,21 @@ def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: C
   if header is None:
     raise FileError(" cannot be read as JSON lines (it has no rows).")
   may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
-  read = {name: _json_values(column, name, say if name in may_differ else None) for name, column in values.items()}
+  rows_of_options = values.pop(options, None)
+  for name in header.outputs:
+    if all(isinstance(value, str) for value in values[name]):
+      values[name] = written_values.numbers(values[name], name, say).tolist()
+    elif name in may_differ and all(isinstance(value, dict) for value in values[name]) and (
+        max(map(len, values[name])) > 1):
+      values[name], classes = by_name(values[name])
+      header = header._replace(classes=classes)
+  read = {name: column if isinstance(column, np.ndarray) else _json_values(
+    column, name, say if name in may_differ else None) for name, column in values.items()}
   outputs = [read.pop(name) for name in header.outputs]
-  return Table(header, stacked(outputs, header), {name: read.pop(name) for name in header.labels}, read)
+  table = Table(header, stacked(outputs, header), {name: read.pop(name) for name in header.labels}, read)
+  if rows_of_options is None or not all(isinstance(x, list) for x in rows_of_options):
+    return table
+  return with_options(table, rows_of_options, say)
 
 
 def _json_values(values: list, name: str, say: Callable[[str], None] | None) -> np.ndarray:

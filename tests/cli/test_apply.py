@@ -231,6 +231,39 @@ def test_one_column_is_of_the_class_that_it_names(column, swapped, tmp_path):
   np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv")[column], 1 - new if swapped else new, rtol=1e-5)
 
 
+def test_what_evaluate_reads_is_read_here_too(tmp_path, temperature, capsys):
+  """Percentages, R's columns, numbers by name, and records of a probability or of its logarithm."""
+  p = np.round(special.softmax(LOGITS, axis=1), 4)
+  wanted = p ** (1 / T) / (p ** (1 / T)).sum(1, keepdims=True)
+  tables = {"percent.csv": pd.DataFrame({f"prob_{name}": [f"{100 * x:.2f}%" for x in p[:, k]]
+                                         for k, name in enumerate(CLASSES)}),
+            "r.csv": pd.DataFrame({".pred_class": "cat", **{f".pred_{name}": p[:, k] for k, name in enumerate(CLASSES)},
+                                   "Class": "owl"})}
+  for name, table in tables.items():
+    table.to_csv(tmp_path / name, index=False)
+    assert _apply(temperature, tmp_path / name, tmp_path / "o.csv") == 0
+    made = pd.read_csv(tmp_path / "o.csv")
+    np.testing.assert_allclose(made[[f"prob_{x}" for x in CLASSES]], wanted, atol=2e-4)
+    assert name != "r.csv" or made["Class"].eq("owl").all()
+  rows = [{"id": i, "probs": dict(zip(CLASSES if i % 2 else CLASSES[::-1], row if i % 2 else row[::-1], strict=True))}
+          for i, row in enumerate(p.tolist())]
+  (tmp_path / "by_name.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+  assert _apply(temperature, tmp_path / "by_name.jsonl", tmp_path / "o.csv") == 0
+  np.testing.assert_allclose(pd.read_csv(tmp_path / "o.csv")[[f"prob_{x}" for x in CLASSES]], wanted, atol=2e-4)
+  params = {name: np.float32(x) for name, x in (("temperature", T), ("least", -50), ("most", 50), ("chance_share", 0))}
+  calibrators.save(tmp_path / "r.npz", params, calibrators.record_calibration("temperature_scaling"))
+  confidence = p.max(1).astype(float)
+  new = special.expit(special.logit(confidence) / T)
+  for column, values in (("prob", confidence), ("logprob", np.log(confidence)), ("confidence", confidence)):
+    for suffix in SUFFIXES:
+      written(tmp_path / f"records{suffix}", {column: values, "correct": np.ones(N)})
+      assert _apply(tmp_path / "r.npz", tmp_path / f"records{suffix}", tmp_path / "o.csv") == 0
+      made = pd.read_csv(tmp_path / "o.csv")
+      np.testing.assert_allclose(made["confidence"], new, rtol=1e-4)
+      assert list(made.columns) == ["correct", "confidence"]
+  assert "is read as the logarithm" in capsys.readouterr().err
+
+
 def test_a_file_without_names_and_another_number_of_classes_are_said(temperature, tmp_path, capsys):
   """An older calibrator file has neither; a temperature can be applied to any number of classes."""
   assert _apply(temperature, _written(tmp_path / "new.csv"), tmp_path / "o.csv") == 0
