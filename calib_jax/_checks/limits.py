@@ -75,6 +75,7 @@ def suggestion(value, choices: Iterable) -> str:
   near = [name for name in names if len(words) > 1 and set(words) < set(name.split("_"))]
   near += [name for name in names if "_" in name and _abbreviates(letters, name.split("_"))]
   near += difflib.get_close_matches(value, names, n=1)
+  near += [name for name in names if len(value) > 2 and name.startswith(value)]
   return f" Did you mean {near[0]!r}?" if near else ""
 
 

@@ -51,6 +51,9 @@ def _applied(options: argparse.Namespace) -> None:
     raise UserError(f"--out {options.out}: its ending must be one of {', '.join(streaming.SUFFIXES)}.")
   if out.exists() and out.samefile(options.predictions):
     raise UserError(f"--out {options.out} is the file of the predictions, which it would replace: name another one.")
+  if pathlib.Path(options.calibrator, shared.FITTED).is_file():
+    raise UserError(f"--calibrator {options.calibrator} is a directory: name the file in it, "
+                    f"{pathlib.Path(options.calibrator, shared.FITTED)}.")
   fitted, by = calibrators.load(options.calibrator), {}
   if not isinstance(fitted, calibrators.Fitted) and subgroup_fits.NAME in fitted:
     with about(options.calibrator):

@@ -35,25 +35,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--costs", metavar="FILE", help="a .csv of acts by classes, named in the header and in the "
                       "first column: what each act costs if the class is the true one")
   parser.add_argument("--fail_if", metavar="CONDITION", help="such as 'risk>0.05': the exit code is 3 if an exact test "
-                      "shows on --test that more than this share of what the cut accepts are errors")
+                      "shows on --test that more than this share of what the cut accepts are errors; or 'ece>0.1': if "
+                      "the interval of the ECE on --test, without the noise of so few examples, is above this")
 
 
 def check(options: argparse.Namespace) -> None:
   """Raises a UserError for options that cannot work together; --fail_if gives --risk where that is not given."""
+  options.ece_limit = None
   if options.fail_if is not None:
-    match = re.fullmatch(r"risk *> *(0\.[0-9]{1,9})", options.fail_if)
-    if not match or options.risk not in (None, float(match[1])):
+    match = re.fullmatch(r"(risk|ece) *> *(0\.[0-9]{1,9})", options.fail_if)
+    if not match or (match[1] == "risk" and options.risk not in (None, float(match[2]))):
       raise UserError("--fail_if must be 'risk>NUMBER', such as 'risk>0.05', with the number of --risk if that is "
-                      f"given: got {short(options.fail_if)}.")
-    options.risk = float(match[1])
+                      f"given, or 'ece>NUMBER': got {short(options.fail_if)}.")
+    if match[1] == "ece":
+      options.ece_limit = float(match[2])
+    else:
+      options.risk = float(match[2])
   for name in ("risk", "level", "sets"):
     if (value := getattr(options, name)) is not None:
       checks.options(**{name: (value, "(0, 1)")})
   chooses = (options.risk is not None and options.cut is None) or options.sets is not None
-  if (chooses or options.cut is not None or options.costs) and (
-      options.ensemble or options.compare or options.task == "multilabel"):
-    raise UserError("--risk, --cut, --sets and --costs are for one model: leave out --ensemble, --compare "
-                    "and --task=multilabel.")
+  for flag in given(options, "risk", "cut", "sets", "costs"):
+    if others := given(options, "ensemble", "compare", "multilabel"):
+      raise UserError(f"{flag} is for one model: leave out {' and '.join(others)}.")
   if options.cut is not None and (options.risk is None or not math.isfinite(options.cut) or not options.test):
     raise UserError("--cut must be a number, and needs the --risk that it was chosen for and a --test that judges it.")
   if options.cut is not None and options.fit and len(options.calibrators) != 1:
@@ -63,6 +67,9 @@ def check(options: argparse.Namespace) -> None:
     raise UserError("--sets are chosen, and --cut is not chosen again: leave out one of them.")
   if options.choose and not chooses:
     raise UserError("--choose is what --risk and --sets are chosen on: add one of them, and leave out --cut.")
+  if chooses and not (options.fit or options.choose) and options.fail_if:
+    raise UserError(f"--fail_if {short(options.fail_if)} is judged at a cut of the confidences: name the one in use by "
+                    "--cut, or other predictions to choose one on by --fit or --choose.")
   if chooses and not (options.fit or options.choose):
     raise UserError("--risk and --sets choose on the predictions of --fit or --choose, and those of --test, which "
                     "judge, must be others: name both, or a cut from before by --cut.")
@@ -73,16 +80,26 @@ def check(options: argparse.Namespace) -> None:
     raise UserError("--fail_if is judged on --test: name it.")
 
 
+def given(options: argparse.Namespace, *names: str) -> list[str]:
+  """Returns those of the options ``names`` that were given, as they are written on the command line."""
+  values = {**vars(options), "multilabel": options.task == "multilabel"}
+  written = {"multilabel": "--task=multilabel"}
+  if (options.fail_if or "").startswith("risk"):
+    written["risk"] = "--fail_if"
+  return [written.get(name, f"--{name}") for name in names if values[name] not in (None, False, "", [])]
+
+
 def asked(options: argparse.Namespace, test: Predictions, chosen_on: Mapping[str, tuple[Calibrated, str]],
           say: Callable[[str], None]) -> Asked | None:
   """Returns what the options ask, or None."""
-  if options.risk is None and options.sets is None and options.costs is None:
+  if options.risk is options.sets is options.costs is options.ece_limit is None:
     return None
   if test.records and (options.sets or options.costs):
     raise UserError("--sets and --costs are for predictions of classes: records have no class, so leave them out.")
   costs, acts = read_costs(options.costs, test, say) if options.costs else (None, ())
   stored = {} if options.cut is None else {next(iter(options.calibrators), UNCALIBRATED): options.cut}
-  return Asked(options.risk, options.level, stored, options.sets, costs, acts, chosen_on, bool(options.test))
+  return Asked(options.risk, options.level, stored, options.sets, costs, acts, chosen_on, bool(options.test),
+               options.ece_limit)
 
 
 def read_costs(path: str, test: Predictions, say: Callable[[str], None]) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -235,12 +235,13 @@ def _check(options: argparse.Namespace) -> None:
     raise UserError(f"--fit must be one file, or with --ensemble one of each member: got {len(options.fit)}.")
   shared.check_range("folds", options.folds, 2)
   asked.check(options)
-  if options.fit_by and (not (options.fit and options.test) or options.ensemble or options.task == "multilabel"
-                         or options.ood or options.risk or options.sets or options.costs):
-    raise UserError("--fit_by needs --fit and --test, and cannot be combined with --ensemble, --task=multilabel, "
-                    "--ood, --risk, --cut, --sets and --costs.")
-  if options.weights and (options.ood or options.risk or options.sets or options.costs):
-    raise UserError("--weights cannot be combined with --ood, --risk, --cut, --sets and --costs, which count examples.")
+  if options.fit_by and not (options.fit and options.test):
+    raise UserError("--fit_by needs --fit and --test: it is fitted to the former and judged on the latter.")
+  for flag, others in (("fit_by", ("ensemble", "multilabel", "ood", "risk", "cut", "sets", "costs")),
+                       ("weights", ("ood", "risk", "cut", "sets", "costs"))):
+    if getattr(options, flag) and (clashing := asked.given(options, *others)):
+      why = ", which counts examples" if flag == "weights" and clashing[0] != "--ood" else ""
+      raise UserError(f"--{flag} cannot be combined with {' and '.join(clashing)}{why}: leave one of them out.")
 
 
 def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluation.Predictions],

@@ -20,3 +20,4 @@ class Asked(NamedTuple):
   # The predictions on which cuts and sets are chosen, by label, each with a phrase that says which they are.
   chosen_on: Mapping[str, tuple[Calibrated, str]] = {}
   judges: bool = True  # Whether the sets of the evaluation are others than these, so that they judge the cuts.
+  ece_limit: float | None = None  # The ECE above which a set fails.

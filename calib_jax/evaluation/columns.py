@@ -184,5 +184,8 @@ def numbers_of(names: Iterable[str]) -> list[tuple[Column, str]]:
            for number in ("", *(BESIDE_ERRORS if column.bias else ()))}
   names = list(names)
   for name in names:
-    checks.choice("column", name, known)
+    if name not in known:  # Without the endings, which most columns have.
+      raise ValueError(f"column must be one of {', '.join(map(repr, COLUMNS))}, or of calibration errors one with "
+                       f"{', '.join(f'_{number}' for number in BESIDE_ERRORS)} after it: got {name!r}."
+                       f"{checks.suggestion(name, known)}")
   return [known[name] for name in names]

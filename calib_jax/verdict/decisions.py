@@ -104,7 +104,12 @@ def best(evaluated: EvaluatedSet, metric: str, rows: Sequence[RowKey], number: i
 
 def is_off(error: Estimate, number: int) -> bool:
   """Returns whether a calibration error is above ``OFF`` by an interval that holds for ``number`` sets at once."""
-  return corrected(Interval(error.estimate, error.low, error.high), number).low > OFF
+  return is_above(error, OFF, number)
+
+
+def is_above(error: Estimate, limit: float, number: int) -> bool:
+  """Returns whether a calibration error is above a limit by an interval that holds for ``number`` sets at once."""
+  return corrected(Interval(error.estimate, error.low, error.high), number).low > limit
 
 
 def excess_of(row: Row) -> Interval:

@@ -9,6 +9,7 @@ from calib_jax.evaluation.results import Interval, Recommendation, Results, RowK
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.thresholds.selective import written
 from calib_jax.thresholds.sets import ALL_CLASSES
+from calib_jax.verdict import decisions
 from calib_jax.verdict.reasons import MOST, listed
 
 FAILS = "cut_fails"  # The kind of the recommendation that says it.
@@ -38,6 +39,23 @@ def recommendation(results: Results, row: RowKey) -> list[Recommendation]:
   kind = FAILS if broken else "no_cut" if math.isnan(use["cut"]) else "automate"
   numbers = {key: use[key] for key in ("cut", "accepted", "p_value") if key in use}
   return [Recommendation(kind, label, f"{text}.", {"risk": asked.risk, **numbers})]
+
+
+def too_high(results: Results, row: RowKey) -> list[Recommendation]:
+  """Says whether the ECE of a row is shown to be above the asked limit on a set, with the noise floor beside it."""
+  limit = results.asked and results.asked.ece_limit
+  if limit is None:
+    return []
+  errors = {name: evaluated.rows[row].estimates["ece"] for name, evaluated in results.measured.items()
+            if row in evaluated.rows}
+  broken = {name: error for name, error in errors.items()
+            if decisions.is_above(error, limit, len(errors)) and not decisions.has_few_groups(results.sets[name])}
+  name, error = max(broken.items(), key=lambda item: item[1].low) if broken else next(iter(errors.items()))
+  floor = "" if error.floor is None else f", of which a calibrated model would show {100 * error.floor:.1f}% as noise"
+  text = (f"The ECE on {name} is {100 * error.value:.1f}%{floor}: more than {100 * limit:g}% is "
+          f"{'shown' if broken else 'not shown'}.")
+  return [Recommendation(FAILS if broken else "ece_holds", row[1], text,
+                         {"ece": error.value, "low": error.low, "limit": limit})]
 
 
 def _sentence(use: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ def verdict(results: Results) -> Verdict:
                                 _as_it_is(results, model, labels))
   recommendations = (rival, calibration if calibration.kind != "mend" or test_set not in off else None,
                      _unreliable(off, row, labels), _subgroup(results, row), *_undetected(results, row),
-                     *uses.recommendation(results, row))
+                     *uses.recommendation(results, row), *uses.too_high(results, row))
   sentences = [*reasons.reasons(results, row), *uses.reasons(results, row)]
   return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, sentences)), row)
 
@@ -92,7 +92,8 @@ def _few_groups(results: Results, model: str) -> Verdict:
   measured = (f"The ECE is {100 * error.value:.1f}%, and the mean confidence is {100 * abs(excess):.1f} points "
               f"{'above' if excess > 0 else 'below'} the accuracy, of these groups.")
   key = model, UNCALIBRATED
-  return Verdict((Recommendation("undecided", model, line), *uses.recommendation(results, key)),
+  return Verdict((Recommendation("undecided", model, line), *uses.recommendation(results, key),
+                  *uses.too_high(results, key)),
                  (measured, *results.failed.values()), key)
 
 

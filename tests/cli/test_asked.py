@@ -182,6 +182,21 @@ def test_a_stored_cut_that_no_longer_holds_on_a_set_fails_the_command_if_that_is
     assert use["p_value"] == pytest.approx(check.p_value) and (use["p_value"] <= 0.05) == (name == "drift")
 
 
+@pytest.mark.parametrize(("sets", "limit", "code"), [
+  (["test"], 0.02, 3), (["test"], 0.3, 0), (["drift"], 0.1, 3), (["test", "drift"], 0.1, 3), (["few"], 0.05, 0)])
+def test_an_ece_that_is_shown_to_be_too_high_fails_the_command_and_its_noise_floor_is_said(sets, limit, code, files,
+                                                                                          capsys):
+  """Not one that few examples raise: the limit is compared with the interval of the ECE without its noise."""
+  options = [word for name in sets for word in ("--test", f"{name}.npz")]
+  actual, content, _ = _run(files, capsys, *options, f"--fail_if=ece>{limit}")
+  last = content["verdict"]["recommendations"][-1]
+  assert actual == code and last["kind"] == ("cut_fails" if code else "ece_holds") and not content["uses"]
+  assert re.search(rf"a calibrated model would show .*% as noise: more than {100 * limit:g}% is "
+                   f"{'shown' if code else 'not shown'}", content["verdict"]["first_line"])
+  if sets[-1] == "drift":
+    assert "The ECE on drift is" in content["verdict"]["first_line"]
+
+
 def test_sets_and_costs_are_those_of_the_library(files, capsys):
   _, content, _ = _run(files, capsys, *TS, "--test", "test.npz", "--choose", "choose.npz", "--sets=0.9", "--costs",
                        "costs.csv")
@@ -226,7 +241,13 @@ def test_costs_without_names_of_classes_are_taken_in_order_and_it_is_said(files,
   ([*TS, "--fail_if=risk>0.05"], "--fail_if is judged on --test"),
   ([*TS, "--sets=0.9"], "--sets are judged on --test"),
   ([*TS, "--test", "test.npz", "--groups=patient", "--sets=0.9"], "leave out --groups"),
-  ([*TS, "--test", "test.npz", "--compare", "drift.npz", "--risk=0.05"], "are for one model: leave out --ensemble"),
+  ([*TS, "--test", "test.npz", "--compare", "drift.npz", "--risk=0.05"], "--risk is for one model: leave out --comp"),
+  (["--test", "test.npz", "--fail_if=risk>0.1"], "is judged at a cut of the confidences: name the one in use by --cut"),
+  ([*TS, "--fail_if=ece>0.1"], "--fail_if is judged on --test"),
+  (["--test", "test.npz", "--fail_if=ece>2"], "or 'ece>NUMBER': got 'ece>2'"),
+  ([*TS, "--test", "test.npz", "--fit_by", "patient", "--sets=0.9"], "--fit_by cannot be combined with --sets: leave"),
+  (["--test", "test.npz", "--weights", "patient", "--ood", "test.npz", "--costs", "costs.csv"],
+   "--weights cannot be combined with --ood and --costs"),
   ([*TS, "--test", "test.npz", "--choose", "choose.npz"], "add one of them"),
   ([*TS, "--test", "test.npz", "--cut=0.9", "--risk=0.05", "--sets=0.9"], "leave out one of them"),
   (["--test", "test_records.npz", "--costs", "costs.csv"], "records have no class, so leave them out"),

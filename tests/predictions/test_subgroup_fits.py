@@ -106,7 +106,7 @@ def test_the_command_stores_what_apply_gives_and_says_what_is_missing(tmp_path, 
   assert apply.main([*options, f"--predictions={tmp_path / 'new.jsonl'}"]) == 0
   assert "was not fitted to task x, so that these rows have that of all examples" in capsys.readouterr().err
   assert evaluate.main([*command, "--risk=0.1"]) == 2
-  assert "--fit_by needs --fit and --test, and cannot be combined" in capsys.readouterr().err
+  assert "--fit_by cannot be combined with --risk: leave one of them out" in capsys.readouterr().err
 
 
 def test_a_calibrator_that_cannot_be_fitted_to_parts_is_named():

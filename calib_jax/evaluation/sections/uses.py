@@ -24,7 +24,7 @@ Use = dict[str, Any]  # Numbers, intervals and phrases of a row on a set by thei
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, Use]]:
   """Chooses cuts and sets by each row of the first model, and judges them, and its acts, on each set."""
   asked, (name, model) = results.asked, next(iter(models.items()))
-  if asked is None:
+  if asked is None or asked.risk is asked.coverage is asked.costs is None:
     return {}
   chosen, content = {label: _chosen(asked, model, label) for label in model.labels}, {}
   for set_name, evaluated in results.measured.items():
