@@ -29,9 +29,10 @@ from calib_jax._checks.shapes import (
   outputs_and_labels,
   same_shape,
 )
-from calib_jax._checks.values import label_values
+from calib_jax._checks.values import label_values, warn_of_probs
 
 Array = jax.Array
+FEWEST = 10  # Rows from which on logits that are probabilities are no chance.
 
 
 def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | None]:
@@ -70,6 +71,7 @@ def examples(logits, labels, where=None, *, soft: bool = False) -> tuple[Array, 
   """The arrays of a loss per example: logits ``[..., K]`` and labels as ``outputs_and_labels``, 0 in ignored rows."""
   passed, (logits, labels) = labels, outputs_and_labels(logits, labels, soft=soft)
   label_values(passed, logits.shape[-1], where)
+  warn_of_probs(logits, where, fewest=FEWEST, what="losses")
   if where is None:
     return logits, labels
   where = aligned(mask(where, logits.shape[:-1]), logits)
@@ -91,6 +93,7 @@ def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, 
   passed, (logits, labels) = labels, outputs_and_labels(logits, labels, soft=soft)
   if weights is not None:
     weights = real_weights(weights, where, logits.shape[:-1])
+  warn_of_probs(logits, where, fewest=FEWEST, what="losses")
   logits, labels, valid = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
   label_values(passed, logits.shape[1], where)
   if labels.ndim == 1:

@@ -54,8 +54,12 @@ def _binary(name: str) -> str:
 def outputs_and_labels(outputs, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
   """``outputs`` ``[..., K]`` and their ``labels``: ints ``[...]`` or, where ``soft``, also floats ``[..., K]``."""
   outputs, labels = over_classes(outputs, name), _narrowed(labels)
-  soft = soft and jnp.issubdtype(labels.dtype, jnp.floating)
+  are_floats = jnp.issubdtype(labels.dtype, jnp.floating)
+  soft = soft and are_floats
   binary = _binary(name) if labels.shape == outputs.shape else ""
+  if binary and outputs.ndim > 1:
+    distributions = " Some losses take distributions over the classes, and say so."
+    binary = f" labels.argmax(-1) makes integers of one-hot labels.{distributions if are_floats else binary}"
   if not soft and not jnp.issubdtype(labels.dtype, jnp.integer):
     way = "" if binary else ", which labels.astype(int) makes of whole numbers"
     raise TypeError(f"labels must be integers in [0, {outputs.shape[-1]}){way}: got dtype {labels.dtype}.{binary}")

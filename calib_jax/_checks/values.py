@@ -121,8 +121,11 @@ def something_counts(labels, where=None) -> None:
     raise ValueError("there must be at least one example to fit: no row counts.")
 
 
-def warn_of_probs(logits: Array, where: Array | None = None) -> None:
-  """Warns if the logits ``[..., K]`` look like probabilities: rows in [0, 1] whose sum is within 1e-3 of 1."""
+def warn_of_probs(logits: Array, where: Array | None = None, *, fewest: int = 1, what: str = "calibrators") -> None:
+  """Warns if the logits ``[..., K]`` look like probabilities: rows in [0, 1] whose sum is within 1e-3 of 1.
+
+  Fewer than ``fewest`` rows may be so by chance; ``what`` takes logits.
+  """
   if not _values_are_checked or not is_readable(logits, where):
     return
   shard = logits.addressable_shards[0]  # What one device holds is read without a copy from the others.
@@ -131,8 +134,8 @@ def warn_of_probs(logits: Array, where: Array | None = None) -> None:
   if where is not None:
     rows = rows[np.asarray(where)[shard.index[:-1]][:most]]
   rows = rows.reshape(-1, logits.shape[-1])
-  if len(rows) and _are_probs(rows[:1]) and _are_probs(rows):
-    warnings.warn("logits look like probabilities (rows in [0, 1] that sum to 1), and calibrators take logits: pass "
+  if len(rows) >= fewest and _are_probs(rows[:1]) and _are_probs(rows):
+    warnings.warn(f"logits look like probabilities (rows in [0, 1] that sum to 1), and {what} take logits: pass "
                   "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0 by rounding.",
                   UserWarning, stacklevel=_level_outside())
 
@@ -225,7 +228,9 @@ def _lacks_label(logits: Array, labels: Array) -> Array:
 
 def _label_rule(labels: np.ndarray, num_classes: int) -> tuple[str, str, str, np.ndarray, np.ndarray]:
   """The rule of ``_refuse`` for labels ``[N]``."""
-  return (f"labels must be in [0, {num_classes})", "be", "holds", out_of_range(labels, num_classes), labels)
+  from_1 = labels.size and labels.min() == 1 and labels.max() == num_classes
+  rule = f"labels must be in [0, {num_classes})" + (", and go from 1: pass labels - 1" if from_1 else "")
+  return rule, "be", "holds", out_of_range(labels, num_classes), labels
 
 
 def _sum_tolerance(probs) -> float:

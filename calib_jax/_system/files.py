@@ -222,7 +222,7 @@ def _checked_header(file: BinaryIO, file_size: int, place: str = "") -> _Header:
   shape, in_columns, dtype = readers[version](file)
   if dtype.hasobject:
     raise FileError(f"{place} holds Python objects, which are not read because they could run code: "
-                    "save arrays of numbers.")
+                    "save arrays of numbers, or of texts by .astype(str).")
   claimed, available = math.prod(shape) * dtype.itemsize, file_size - file.tell()
   if claimed != available:
     raise FileError(f"{place} is damaged: its header claims {capacity.size(claimed)}, and the file holds "

@@ -26,6 +26,7 @@ from calib_jax.predictions.joining import aligned, aligned_labels
 from calib_jax.predictions.predictions import differing
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
+FEWEST_SHARED = 5  # Rows of two files whose equal scores are no chance.
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one: the worst, if it has more.
 
 
@@ -85,7 +86,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
       notes.append(f"{name} has {len(parts) - 1} labels: the {MOST_LABELS} of the largest calibration errors (of their "
                    f"uncalibrated probabilities, equal mass, norm 2{'' if options.weights else ', debiased'}) are also "
                    "shown one by one, the worst first.")
-    sets |= {name: parts[""], **{f"{name}: {label}": parts[label] for label in labels}}
+    sets |= {name: parts[""], **{_of_label(name, label): parts[label] for label in labels}}
   for path in itertools.chain(*options.ood):
     sets[inputs.fresh(path, sets)] = _read(path, options)[""]._replace(kind="out_of_distribution")
   joined = _check_sets({"--fit": fit} if fit else {}, sets, options)
@@ -110,7 +111,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     if options.task == "multilabel":
       read = functools.partial(_read, path, options)
       parts = aligned_labels(read, of_labels[test_set], (name, test_set), shared.note)
-      parts = {f"{test_set}: {label}" if label else test_set: part for label, part in parts.items()}
+      parts = {_of_label(test_set, label) if label else test_set: part for label, part in parts.items()}
       models[name] = evaluation.Model({key: [parts[key]] for key in sets if key in parts}, {})
       continue
     other = inputs.model(path, test_set, labelled, cautions.append, like={test_set: sets[test_set]},
@@ -202,6 +203,11 @@ def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order:
   return {"": part}
 
 
+def _of_label(name: str, label: str) -> str:
+  """Returns the name of the set of one label of a multi-label file."""
+  return f"{name}: {'label ' if label.isdigit() else ''}{label}"
+
+
 def _worst_labels(parts: Mapping[str, evaluation.Predictions], num_bins: int) -> list[str]:
   """Returns the labels of a multi-label file, or the ``MOST_LABELS`` of the largest errors, the worst first."""
   def error(label):
@@ -258,6 +264,12 @@ def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluati
     shared.note(f"warning: {name} and {other} hold the same predictions"
                 + ("; calibrators are judged on what they were fitted to" if other in fit and name in sets else "")
                 + (": for cross-validation, leave out --test." if other == "--fit" else "."))
+  for name, part in sets.items() if options.test else ():
+    for of_fit, other in fit.items():
+      shared_rows = inputs.shared_rows(part, other)
+      if shared_rows >= FEWEST_SHARED and shared_rows < len(part.labels):
+        shared.note(f"warning: {shared_rows:,} of the {len(part.labels):,} rows of {name} hold the scores of rows of "
+                    f"{of_fit}: calibrators are judged in part on what they were fitted to.")
   for name, part in fit.items():
     if len(np.unique(part.labels)) == 1:
       raise UserError(f"{options.fit[0] if name == '--fit' else name}: all labels are {part.labels[0]}, so no "

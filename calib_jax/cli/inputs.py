@@ -24,6 +24,7 @@ from calib_jax.run import manifest
 
 TEST, VALIDATION = "test", "validation"
 SEED = re.compile(r"(.+)_seed(\d+)")
+MOST_COMPARED = 2**25  # Numbers of the larger of two sets up to which their rows are looked up in each other.
 COMPARED = 2**20  # Numbers of two sets that are compared at a time.
 
 
@@ -137,7 +138,9 @@ def check_models(models: Mapping[str, Model], test_set: str, paths: Mapping[str,
   for name in others:
     if seeds := differing(*([part.labels for part in tests[model]] for model in (name, first))):
       mine, its = map(named, (name, first), seeds)
-      say(f"warning: the test labels of {mine} are not those of {its}, so their difference has no interval.")
+      why = (" Runs draw their splits by seed, and share them with the same data.split_seed."
+             if name in paths and pathlib.Path(paths[name]).is_dir() else "")
+      say(f"warning: the test labels of {mine} are not those of {its}, so their difference has no interval.{why}")
   every_part = {named(name, seed): part for name, parts in tests.items() for seed, part in enumerate(parts)}
   for name, other in same_predictions(every_part):
     say(f"warning: {name} and {other} hold the same test predictions.")
@@ -150,6 +153,20 @@ def same_predictions(sets: Mapping[str, Predictions]) -> Iterator[tuple[str, str
     for other in names[:i]:
       if _equal(sets[name].logits, sets[other].logits):
         yield name, other
+
+
+def shared_rows(part: Predictions, other: Predictions) -> int:
+  """Returns how many rows of ``part`` hold scores that a row of ``other`` holds too, if scores tell rows apart.
+
+  Rounded scores of few classes may be equal by chance: it is 0 unless nearly all rows of both differ.
+  """
+  if max(part.logits.size, other.logits.size) > MOST_COMPARED:
+    return 0
+  rows, others = (np.ascontiguousarray(x.logits).view(f"V{4 * x.logits.shape[1]}").ravel() for x in (part, other))
+  unique, unique_others = map(np.unique, (rows, others))
+  if min(len(unique) / len(rows), len(unique_others) / len(others)) < 0.95:
+    return 0
+  return int(np.isin(unique, unique_others, assume_unique=True).sum())
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import contextlib
+import os
 import pathlib
 import sys
 import time
@@ -119,6 +120,9 @@ def answered(action: Callable[[], int | None], out: str | None) -> int:
   """Calls ``action``, which writes to ``out``, and returns its exit code; 2 and a sentence after a user's mistake."""
   try:
     return action() or 0
+  except BrokenPipeError:  # What reads the output, such as head, has seen enough.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
   except (UserError, TypeError, ValueError) as error:
     print(f"error: {printable(error)}", file=sys.stderr)
   except OSError as error:

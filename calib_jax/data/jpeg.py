@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 from calib_jax._system import capacity
-from calib_jax._system.errors import UserError
+from calib_jax._system.errors import UserError, short
 
 # Pillow's decoders of other formats are not for bytes of anyone: that of EPS runs Ghostscript.
 FORMATS = ("JPEG", "PNG")
@@ -43,6 +43,8 @@ def picture(record: bytes, number: int, source: str, size: tuple[int, int] | Non
     raise
   except Exception as error:  # Pillow raises exceptions of many types for damaged bytes.
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    if type(error).__name__ == "UnidentifiedImageError":  # Whose text has an address in memory.
+      reason = f"it begins with {short(record[:20])}"
     raise UserError(f"{source}: record {number:,} is not a whole picture in JPEG or PNG ({reason}).") from error
 
 
@@ -73,5 +75,7 @@ def slices(stream: np.ndarray, offsets: np.ndarray, source: str) -> list[bytes]:
                     f"{stream.dtype} of shape {stream.shape} and {offsets.dtype} of shape {offsets.shape}.")
   offsets = offsets.astype(np.int64)  # Differences of unsigned integers would never be negative.
   if len(offsets) < 2 or offsets[0] < 0 or (np.diff(offsets) <= 0).any() or offsets[-1] > len(stream):
-    raise UserError(f"{source}: offsets must rise from 0 to at most the {len(stream):,} bytes of the stream.")
+    fall = np.flatnonzero(np.diff(offsets) <= 0)
+    record = f" Record {fall[0]:,} has no bytes." if len(fall) else ""
+    raise UserError(f"{source}: offsets must rise from 0 to at most the {len(stream):,} bytes of the stream.{record}")
   return [stream[a:b].tobytes() for a, b in itertools.pairwise(offsets)]

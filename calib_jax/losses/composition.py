@@ -68,7 +68,16 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
       parts["secondary"] = _of_batch("secondary", secondary, logits, labels, keywords)
     return parts["primary"] + weight * parts["secondary"], parts
 
+  loss.__qualname__ = (f"composite({_name(primary)}{'' if secondary is None else f', {_name(secondary)}'}, "
+                       f"weight={weight!r}, reduction={reduction!r})")
   return loss
+
+
+def _name(loss: Callable) -> str:
+  """What a repr calls a loss, with the options that are bound."""
+  options = ", ".join(f"{name}={value!r}" for name, value in getattr(loss, "keywords", {}).items())
+  own = getattr(getattr(loss, "func", loss), "__name__", type(loss).__name__)
+  return f"{own}({options})" if options else own
 
 
 def _loss(argument: str, loss) -> Callable[..., Array]:

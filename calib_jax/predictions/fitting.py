@@ -97,7 +97,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     labelled = {label: calibrators.record_calibration(calibrator) for label, calibrator in labelled.items()}
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
-      say(printable(f"caution: {label}: {sentence}"))
+      say(printable(f"caution: {label}: {sentence.removeprefix(f'{label}: ')}"))
   zeros = max(map(_share_of_zeros, validation))
   if zeros:
     say(f"{100 * zeros:.2g}% of the probabilities are exactly 0: to calibrators they count as half of the "

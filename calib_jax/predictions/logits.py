@@ -86,7 +86,7 @@ def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_lo
       logits = outputs.astype(np.float32, copy=False)
     return np.stack([np.zeros_like(logits.ravel()), logits.ravel()], axis=1) if binary else logits, None
   if not distributions:
-    raise FileError(f": its {name} are no {'percentages' if percent else 'probabilities'}: "
+    raise FileError(f": the values of its {name} are no {'percentages' if percent else 'probabilities'}: "
                     f"{_fault(summary, unit, binary, len(outputs))}")
   divided, size = not binary and summary.deviation(unit) > EXACT * unit, outputs.size * (2 if binary else 1)
   capacity.check_read(f": {name}", (4 + (binary or divided or percent) * max(outputs.itemsize, 4)) * size)

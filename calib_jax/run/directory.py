@@ -51,6 +51,10 @@ def create(folder: pathlib.Path) -> None:
   check_entries(folder)
 
 
+# What a run leaves that another config cannot continue.
+LEFT = ("checkpoints/*/*", "predictions/*", "baseline/checkpoints/*/*", "baseline/predictions/*", "results.json")
+
+
 def check_entries(folder: pathlib.Path) -> None:
   """Raises a UserError for a file, pipe or device in place of a run's directory, or a directory in place of a file."""
   for part in (folder, folder / "baseline"):
@@ -62,18 +66,27 @@ def check_entries(folder: pathlib.Path) -> None:
 
 
 def write_config(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str | None:
-  """Writes ``config.json``, a UserError if another is there; returns a sentence if devices changed, else None."""
+  """Writes ``config.json``, and returns a sentence if devices changed or an old log is replaced, else None.
+
+  The config of another run, which left anything beside it and its log, is a UserError.
+  """
   path = folder / "config.json"
-  if path.exists() and (differing := differences(path, config)):
+  differing = differences(path, config) if path.exists() else ""
+  if differing and any(next(folder.glob(pattern), None) for pattern in LEFT):
     raise UserError(f"--workdir: {folder} holds a run of another config ({differing}): "
                     "give another --workdir, or delete the old one.")
+  if differing:  # A run that diverged at once, for example, whose rate is now lower.
+    for name in ("metrics.jsonl", "baseline/metrics.jsonl"):
+      (folder / name).unlink(missing_ok=True)
   text, path, now = run_config.to_json(config), folder / "environment.json", environment()
-  changed = None
+  changed = None if not differing else printable(
+    f"the log of a run of another config ({differing}), which left no checkpoint, is replaced.")
   with contextlib.suppress(UserError, ValueError, KeyError, TypeError, IndexError):
     before = read_json(path)["devices"]
     if isinstance(before, list) and before != now["devices"]:
       then, here = (f"{len(devices)} x {devices[0]}" for devices in (before, now["devices"]))
-      changed = printable(f"this run began on {cut(then)} and continues on {here}: its numbers may differ by rounding.")
+      changed = printable(f"this run began on {cut(then)} and continues on {here}: its numbers differ by rounding, "
+                          "which grows from step to step.")
   write_text(path, json.dumps(now, indent=2) + "\n")
   write_text(folder / "config.json", text)
   return changed

@@ -160,6 +160,10 @@ def _sets(results: Results, row: RowKey) -> list[str]:
   """Says what a row is worth on the sets after the first one."""
   sentences, none = [], (row[0], UNCALIBRATED)
   sets = [(name, evaluated) for name, evaluated in list(results.measured.items())[1:] if row in evaluated.rows]
+  every = len(sets)
+  # Of the labels of a multi-label file, those without a fault would fill the first screen.
+  sets = [(name, evaluated) for name, evaluated in sets if not name.startswith(f"{results.first[0]}: ")
+          or decisions.is_miscalibrated(evaluated.rows[row].estimates["ece"])]
   for name, evaluated in sets[:MOST]:
     after = evaluated.rows[row].estimates
     sentence = (f"On {name}: accuracy {100 * after['accuracy'].value:.1f}%, "
@@ -170,6 +174,9 @@ def _sets(results: Results, row: RowKey) -> list[str]:
       sentence += (f"; {row[1]} {change} the log loss, {' → '.join(losses)}" if change else
                    f"; no effect of {row[1]} on the log loss is shown")
     sentences.append(f"{sentence}.")
+  if every > len(sets):
+    after = "" if row == none else f" after {row[1]}"
+    sentences.append(f"No miscalibration{after} is shown on {every - len(sets)} labels, which are in the table.")
   return sentences + ([f"{len(sets) - MOST} more sets are in the table."] if len(sets) > MOST else [])
 
 

@@ -1,6 +1,8 @@
 """What the commands that judge predictions print, write and open."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -99,6 +101,28 @@ def test_models_are_named_by_their_files_and_the_better_one_comes_first(files, p
     assert names[0] == "mine" and names[1] == ("b/mine" if better == "mine" else f"{files.name}/mine")
 
 
+def test_rows_of_the_test_set_that_are_in_the_fit_set_are_counted(files, tmp_path, capsys):
+  fit, test = _arrays(21), _arrays(22)
+  mixed = {key: np.concatenate([test[key], fit[key][7:27]]) for key in test}
+  rounded = {"logits": np.round(test["logits"]), "labels": test["labels"]}  # Whose rows are equal by chance.
+  for name, arrays in (("of_fit", fit), ("mixed", mixed), ("other", test), ("rounded", rounded)):
+    np.savez(tmp_path / f"{name}.npz", **arrays)
+  for name, number in (("mixed", 20), ("other", 0), ("rounded", 0)):
+    assert _run(tmp_path, "--fit", "of_fit.npz", "--test", f"{name}.npz", "--calibrators=temperature_scaling") == 0
+    printed = capsys.readouterr().err
+    assert ("hold the scores" in printed) == (number > 0)
+    assert not number or f"{number} of the {N + number:,} rows of {name} hold the scores of rows of --fit" in printed
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error(files, tmp_path):
+  program = "import sys; from calib_jax.cli.evaluate import main; sys.exit(main(sys.argv[1:]))"
+  arguments = f'--test {files / "mine.npz"} --json - --num_resamples 2'
+  done = subprocess.run(["bash", "-c", f'set -o pipefail; "{sys.executable}" -c "{program}" {arguments} | head -c 5'],
+                        capture_output=True, text=True)
+  assert done.returncode == 0 and "error" not in done.stderr and "Traceback" not in done.stderr, done.stderr
+  assert len(done.stdout) == 5
+
+
 def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class(files, capsys):
   assert _run(files, "--test", "binary.npz", "--task=binary", "--json=-") == 0
   printed = capsys.readouterr()
@@ -113,7 +137,7 @@ def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class
   assert "is of class 1, the positive one" in printed.err and positive["ece"]["p_value"] > 0
   assert _run(files, "--fit", "labels.npz", "--test", "labels.npz", "--task=multilabel", "--json=-") == 0
   content = json.loads(capsys.readouterr().out)
-  assert list(content["results"]) == ["labels", "labels: 0", "labels: 1"]
+  assert list(content["results"]) == ["labels", "labels: label 0", "labels: label 1"]
   assert [content["settings"]["sets"][name]["num_examples"] for name in content["results"]] == [2 * N, N, N]
   by_set = content["results"]
   accuracy = [by_set[name]["labels"]["none"]["accuracy"]["value"] for name in by_set]

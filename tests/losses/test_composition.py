@@ -28,6 +28,12 @@ def test_composite_is_the_weighted_sum_with_its_parts_whatever_ignored_rows_hold
   assert total == 0 and not np.any(gradient)
 
 
+def test_a_composite_says_what_it_is():
+  text = repr(losses.composite("focal", losses.get("soft_avuc", temperature=0.3), 0.5))
+  assert "composite(focal, soft_avuc(temperature=0.3), weight=0.5, reduction='mean') at 0x" in text
+  assert "composite(cross_entropy, weight=" in repr(losses.composite("cross_entropy"))
+
+
 @pytest.mark.parametrize(("primary", "secondary", "message"), [
   (lambda z, y: losses.soft_avuc(z, y), None,
    r"primary must return one value per example, shape \(4,\): it returned shape \(\)"),

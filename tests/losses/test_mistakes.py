@@ -1,6 +1,7 @@
 """Names, options, and what is refused and how."""
 
 import inspect
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -169,3 +170,26 @@ def test_mistakes_are_named(call, error, message):
   for run in (call, jax.jit(call)):
     with pytest.raises(error, match=message):
       run()
+
+
+@pytest.mark.parametrize(("labels", "way"), [
+  (np.eye(3, dtype=np.float32)[np.arange(12) % 3], r"argmax\(-1\) makes integers of one-hot labels\. Some losses take"),
+  (np.eye(3, dtype=np.int32)[np.arange(12) % 3], r"argmax\(-1\) makes integers of one-hot labels\. Probabilities of b"),
+  (1 + np.arange(12) % 3, r"labels must be in \[0, 3\), and go from 1: pass labels - 1"),
+])
+def test_labels_of_another_form_have_a_way_out(labels, way):
+  with pytest.raises((TypeError, ValueError), match=way):
+    metrics.nll(np.full((12, 3), 1 / 3, np.float32), labels)
+
+
+@pytest.mark.parametrize("name", ["focal", "soft_avuc"])
+def test_probabilities_in_place_of_logits_are_warned_of(name):
+  rng, labels = np.random.default_rng(0), np.arange(12) % 3
+  probs = rng.dirichlet(np.ones(3), 12).astype(np.float32)
+  with pytest.warns(UserWarning, match="logits look like probabilities .* and losses take logits") as warned:
+    losses.get(name)(probs, labels)
+  assert warned[0].filename == __file__
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")  # Log-probabilities are logits, and two rows in [0, 1] may be chance.
+    losses.get(name)(np.log(probs), labels), losses.get(name)(probs[:2], labels[:2])
+    jax.jit(losses.get(name))(probs, labels)

@@ -283,6 +283,22 @@ def test_an_address_is_no_directory(address, tmp_path, monkeypatch, capsys):
   assert capsys.readouterr().err.count("is an address, and files") == 2 and not list(tmp_path.iterdir())
 
 
+def test_a_run_that_left_nothing_but_its_log_does_not_block_its_directory(finished, tmp_path):
+  """Such as one that diverged at once, whose rate its message says to lower."""
+  before = tmp_path / "before"
+  before.mkdir()
+  for name in ("config.json", "environment.json", "metrics.jsonl"):
+    shutil.copy(finished / name, before / name)
+  sentence = run.directory.write_config(_config("optimizer.learning_rate=0.001"), before)
+  assert "learning_rate" in sentence and sentence.endswith("which left no checkpoint, is replaced.")
+  assert not (before / "metrics.jsonl").exists()
+  assert json.loads((before / "config.json").read_text())["optimizer"]["learning_rate"] == 0.001
+  (before / "predictions").mkdir()
+  shutil.copy(finished / "predictions/test_seed0.npz", before / "predictions")
+  with pytest.raises(UserError, match="holds a run of another config"):
+    run.directory.write_config(_config(), before)
+
+
 def test_what_cannot_be_is_one_sentence(finished, tmp_path):
   with pytest.raises(UserError, match="holds no run"):
     Run.load(tmp_path)
