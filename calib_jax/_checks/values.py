@@ -229,7 +229,7 @@ def _lacks_label(logits: Array, labels: Array) -> Array:
 def _label_rule(labels: np.ndarray, num_classes: int) -> tuple[str, str, str, np.ndarray, np.ndarray]:
   """The rule of ``_refuse`` for labels ``[N]``."""
   from_1 = labels.size and labels.min() == 1 and labels.max() == num_classes
-  rule = f"labels must be in [0, {num_classes})" + (", and go from 1: pass labels - 1" if from_1 else "")
+  rule = f"labels must be in [0, {num_classes}){', and labels - 1 if they go from 1' if from_1 else ''}"
   return rule, "be", "holds", out_of_range(labels, num_classes), labels
 
 

@@ -26,7 +26,6 @@ from calib_jax.predictions.joining import aligned, aligned_labels
 from calib_jax.predictions.predictions import differing
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
-FEWEST_SHARED = 5  # Rows of two files whose equal scores are no chance.
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one: the worst, if it has more.
 
 
@@ -267,7 +266,7 @@ def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluati
   for name, part in sets.items() if options.test else ():
     for of_fit, other in fit.items():
       shared_rows = inputs.shared_rows(part, other)
-      if shared_rows >= FEWEST_SHARED and shared_rows < len(part.labels):
+      if 0 < shared_rows < len(part.labels):
         shared.note(f"warning: {shared_rows:,} of the {len(part.labels):,} rows of {name} hold the scores of rows of "
                     f"{of_fit}: calibrators are judged in part on what they were fitted to.")
   for name, part in fit.items():

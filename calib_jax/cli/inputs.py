@@ -24,6 +24,7 @@ from calib_jax.run import manifest
 
 TEST, VALIDATION = "test", "validation"
 SEED = re.compile(r"(.+)_seed(\d+)")
+CHANCE = 5  # Times the repeats within two sets, and one more, that rows of both may be equal by chance.
 MOST_COMPARED = 2**25  # Numbers of the larger of two sets up to which their rows are looked up in each other.
 COMPARED = 2**20  # Numbers of two sets that are compared at a time.
 
@@ -156,17 +157,18 @@ def same_predictions(sets: Mapping[str, Predictions]) -> Iterator[tuple[str, str
 
 
 def shared_rows(part: Predictions, other: Predictions) -> int:
-  """Returns how many rows of ``part`` hold scores that a row of ``other`` holds too, if scores tell rows apart.
+  """Returns how many rows of ``part`` hold scores that a row of ``other`` holds too, and 0 if that may be chance.
 
-  Rounded scores of few classes may be equal by chance: it is 0 unless nearly all rows of both differ.
+  If n and m rows draw one of D scores, rows of one set repeat each other (n² + m²) / 2D times on average. That is at
+  least nm / D, the number of equal rows across sets, so that a multiple of those repeats is no chance.
   """
   if max(part.logits.size, other.logits.size) > MOST_COMPARED:
     return 0
   rows, others = (np.ascontiguousarray(x.logits).view(f"V{4 * x.logits.shape[1]}").ravel() for x in (part, other))
   unique, unique_others = map(np.unique, (rows, others))
-  if min(len(unique) / len(rows), len(unique_others) / len(others)) < 0.95:
-    return 0
-  return int(np.isin(unique, unique_others, assume_unique=True).sum())
+  shared = int(np.isin(unique, unique_others, assume_unique=True).sum())
+  repeats = len(rows) - len(unique) + len(others) - len(unique_others)
+  return shared if shared > CHANCE * (1 + repeats) else 0
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
