@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-all test-lowest test-gpu lint docs clean
+.PHONY: demo test test-as-users test-slow test-all test-lowest test-gpu lint docs clean
 
 # The demo needs less than the tests: what requirements.txt has under core, train and report, and no TensorFlow.
 demo: .venv/demo
@@ -11,6 +11,10 @@ demo: .venv/demo
 
 test: .venv/ready lint
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
+
+# Commands as users type them, with none of the tests' flags for JAX.
+test-as-users: .venv/ready
+	$(BIN)/python -m tests.as_users
 
 # The lowest versions that pyproject.toml allows of what the library, training and these tests need. Those of NumPy and
 # SciPy have wheels for Python 3.11 and 3.12 alone.
