@@ -228,9 +228,7 @@ def _lacks_label(logits: Array, labels: Array) -> Array:
 
 def _label_rule(labels: np.ndarray, num_classes: int) -> tuple[str, str, str, np.ndarray, np.ndarray]:
   """The rule of ``_refuse`` for labels ``[N]``."""
-  from_1 = labels.size and labels.min() == 1 and labels.max() == num_classes
-  rule = f"labels must be in [0, {num_classes}){', and labels - 1 if they go from 1' if from_1 else ''}"
-  return rule, "be", "holds", out_of_range(labels, num_classes), labels
+  return f"labels must be in [0, {num_classes})", "be", "holds", out_of_range(labels, num_classes), labels
 
 
 def _sum_tolerance(probs) -> float:
@@ -256,5 +254,6 @@ def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where
       # PyTorch's losses leave out rows whose label is -100.
       padding = (f" (rows to ignore are left out by where=labels != {number}, which losses, metrics and fits take)"
                  ) if numbers.dtype.kind == "i" and numbers[first] < 0 else ""
+      from_1 = " If they go from 1, pass labels - 1." if numbers.dtype.kind == "i" and numbers.min() == 1 else ""
       raise ValueError(f"{rule}: {count} of {len(wrong)} rows {verb} not; the first, row {first}, {shows} {number}"
-                       f"{padding}.")
+                       f"{padding}.{from_1}")
