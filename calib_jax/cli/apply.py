@@ -21,7 +21,7 @@ from calib_jax._system.errors import FileError, UserError, about, printable
 from calib_jax._system.files import check_local
 from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
-from calib_jax.predictions import streaming, subgroup_fits
+from calib_jax.predictions import streaming, subgroup_fits, writing
 from calib_jax.predictions.headers import listed
 from calib_jax.predictions.keys import keys
 from calib_jax.predictions.logits import EXACT, as_logits
@@ -73,7 +73,7 @@ def _applied(options: argparse.Namespace) -> None:
     rows = calibrated(fitted, source, options, say, by)
     if (first := next(rows, None)) is None:
       raise FileError(" holds no rows.")
-    number = streaming.write(out, source, itertools.chain([first], rows))
+    number = writing.write(out, source, itertools.chain([first], rows))
   calibrator = fitted.calibrator.options["base"] if fitted.calibrator.records else fitted.calibrator
   fitted_to = f", fitted to each {by['column']}" if by else ""
   print(printable(f"{options.out} has the probabilities of {number:,} rows by {calibrator.name}"

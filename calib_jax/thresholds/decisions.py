@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 from jax.typing import ArrayLike
 import numpy as np
-from scipy import optimize
 
 from calib_jax import _checks as checks
-from calib_jax.thresholds.selective import effective_size
+from calib_jax.thresholds.means import mean_interval, of_groups
 from calib_jax.thresholds.sets import classified
 
 
@@ -18,10 +17,10 @@ class Decision(NamedTuple):
     acts: ``[N]``, the act of the lowest expected cost for each example.
     expected: what the model expects the acts to cost, the mean over examples.
     cost: what they cost by the labels; nan without labels, as all that follows.
-    interval: of ``cost``, by ``mean_interval``.
+    interval: of ``cost``, by ``means.mean_interval``.
     always: ``[actions]``, what it costs to take one act for all examples.
     saved: ``[actions]``, that less ``cost``: what the model is worth.
-    saved_interval: ``[actions, 2]``, of ``saved``, by ``mean_interval`` of the differences of the same examples.
+    saved_interval: ``[actions, 2]``, of ``saved``, by ``means.mean_interval`` of the differences of the same examples.
     cut: of two classes and two acts, the probability of class 1 from which act 1 costs less; else nan.
   """
 
@@ -62,7 +61,7 @@ def decision_threshold(probs: ArrayLike, costs: ArrayLike, labels: ArrayLike | N
     costs: ``[actions, K]`` finite numbers: the cost of each act if the class is k.
     labels: optional ``[N]`` integers in ``[0, K)``.
     level: of the intervals, in (0, 1).
-    groups: optional ``[N]`` integers, as in ``selective_threshold``.
+    groups: optional ``[N]`` integers, as in ``selective_threshold``: each group counts once, by its mean cost.
 
   Returns:
     The decision. Compare its ``cost`` with and without calibration: this is what calibration is worth.
@@ -85,7 +84,7 @@ def decision_threshold(probs: ArrayLike, costs: ArrayLike, labels: ArrayLike | N
     raise ValueError(f"costs must be finite numbers of shape [actions, {probs.shape[1]}]: got shape {costs.shape}.")
   believed = probs @ costs.T
   acts = np.argmin(believed, axis=1)
-  expected = float(np.mean(np.min(believed, axis=1)))
+  expected = float(np.mean(of_groups(np.min(believed, axis=1), groups)))
   cut = np.nan
   if costs.shape == (2, 2):
     wrong = costs[1, 0] - costs[0, 0], costs[0, 1] - costs[1, 1]
@@ -97,7 +96,8 @@ def decision_threshold(probs: ArrayLike, costs: ArrayLike, labels: ArrayLike | N
   cost = mean_interval(own, (costs.min(), costs.max()), level, groups)
   saved = np.array([mean_interval(of_act - own, (less.min(), less.max()), level, groups)
                     for of_act, less in zip(of_acts, costs[:, None] - costs, strict=True)])
-  return Decision(acts, expected, cost[0], cost[1:], of_acts.mean(axis=1), saved[:, 0], saved[:, 1:], cut)
+  always = np.array([of_groups(of_act, groups).mean() for of_act in of_acts])
+  return Decision(acts, expected, cost[0], cost[1:], always, saved[:, 0], saved[:, 1:], cut)
 
 
 def net_benefit(prob: ArrayLike, labels: ArrayLike, thresholds: ArrayLike) -> NetBenefit:
@@ -133,41 +133,3 @@ def net_benefit(prob: ArrayLike, labels: ArrayLike, thresholds: ArrayLike) -> Ne
                     for t, o in zip(thresholds, odds, strict=True)]).reshape(-1, 3)
   share = labels.mean()
   return NetBenefit(thresholds, means[:, 0], share - (1 - share) * odds, means[:, 1], means[:, 2])
-
-
-def mean_interval(values: np.ndarray, bounds: tuple[float, float], level: float = 0.95,
-                  groups: ArrayLike | None = None) -> tuple[float, float, float]:
-  r"""The mean of ``[N]`` values, and the ends of the interval of its expectation, for values that have bounds.
-
-  An upper end is the largest m with n max_λ mean log(1 + λ (m - v)) ≤ -log(1 - ``level``), and a lower one likewise;
-  the λ are those for which no value within the bounds makes the logarithm infinite (the best of the bets of
-  Waudby-Smith & Ramdas 2024, known in hindsight). A rare value of high cost that no example has is allowed for, as
-  Student's t does not. Simulations, not a proof, show that it holds the expectation often enough: docs/thresholds.md.
-  """
-  size, total = effective_size(groups, len(values)), -np.log1p(-level)
-  distinct, counts = np.unique(values, return_counts=True)
-  mean = float(values.mean())
-  low = -_upper_end(-distinct, counts / len(values), -bounds[0], total / size)
-  return mean, min(low, mean), max(_upper_end(distinct, counts / len(values), bounds[1], total / size), mean)
-
-
-def _upper_end(values: np.ndarray, shares: np.ndarray, bound: float, most: float) -> float:
-  """The largest mean whose divergence from the ``shares`` of distinct ``values`` below a bound is at most ``most``."""
-  mean = float(shares @ values)
-  width = bound - mean
-  if width <= 1e-12 * max(abs(bound), abs(mean)):
-    return bound
-  # With the best λ of a mean m, and r = λ width / (1 + λ (m - mean)), m - mean is width s / (1 + r s), s = shift(r).
-  above = (values - mean) / width
-
-  def shift(r):
-    return shares @ (above / (1 - r * above))
-
-  def excess(r):
-    return np.log1p(r * shift(r)) + shares @ np.log1p(-r * above) - most
-
-  highest = 1 - 1e-12
-  if excess(highest) <= 0:  # The λ is the largest that no value within the bounds makes infinite.
-    return bound - width * float(np.exp(shares @ np.log1p(-highest * above) - most))
-  r = optimize.brentq(excess, 0, highest)
-  return mean + width * float(shift(r) / (1 + r * shift(r)))

@@ -10,6 +10,7 @@ from scipy import special
 
 from calib_jax import _checks as checks
 from calib_jax.intervals import draws
+from calib_jax.thresholds.means import binomial_interval, mean_interval, of_groups
 
 METHODS = ("binomial", "hoeffding_bentkus")
 RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # Of which the reachable one is named.
@@ -24,12 +25,14 @@ class Threshold(NamedTuple):
     cut: the shortest decimal, of four digits or more, that accepts the same calibration examples; nan if no cut has the
       guarantee. Confidences are compared with it in their own type, in which 0.95 accepts a stated 0.95.
     coverage: the fraction of the calibration examples that are accepted.
-    risk: the mean risk of the accepted calibration examples; nan if there are none.
+    risk: the mean risk of the accepted calibration examples; with groups, of the mean risks of theirs; nan if there
+      are none.
     risk_bound: what the risk of accepted examples is at most, with probability ``level``.
     n: the number of calibration examples; with groups, of groups.
     level: the probability of the guarantee, over draws of the calibration set.
-    reachable: if there is no cut, the lowest of some round risks for which there would be one; else nan. To choose a
-      risk after a look at the data is no longer covered by ``level``.
+    reachable: if no cut is shown to have the risk, the lowest of some round risks for which one is; else nan. To choose
+      a risk after a look at the data is no longer covered by ``level``.
+    counts_groups: whether each group counts once in the risk.
   """
 
   cut: float
@@ -39,15 +42,18 @@ class Threshold(NamedTuple):
   n: int
   level: float
   reachable: float = math.nan
+  counts_groups: bool = False
 
   def __str__(self) -> str:
     """One sentence for people."""
-    sure = f"{100 * self.level:g}% sure"
+    sure = f"{100 * self.level:g}% sure{', each group counts once' if self.counts_groups else ''}"
     if not math.isnan(self.cut):
       return (f"automate {100 * self.coverage:.0f}% of the cases at ≤ {100 * self.risk_bound:g}% errors ({sure}): "
               f"cut {written(self.cut)}")
-    other = "" if math.isnan(self.reachable) else f": {100 * self.reachable:g}% would"
-    return f"no cut reaches {100 * self.risk_bound:g}% errors with {self.n:,} examples ({sure}){other}"
+    other = "" if math.isnan(self.reachable) else (
+      f"; ≤ {100 * self.reachable:g}% would, but that is a choice after a look")
+    return (f"no cut is shown to have ≤ {100 * self.risk_bound:g}% errors with {self.n:,} "
+            f"{'groups' if self.counts_groups else 'examples'} ({sure}){other}")
 
 
 class Check(NamedTuple):
@@ -55,8 +61,8 @@ class Check(NamedTuple):
 
   Attributes:
     accepted: the number of examples at or above the cut.
-    risk: their error rate; nan if none is accepted.
-    low: the lower end of its exact two-sided interval (Clopper & Pearson 1934).
+    risk: their error rate, with groups the mean over groups; nan if none is accepted.
+    low: the lower end of its two-sided interval, which without groups is exact (Clopper & Pearson 1934).
     high: its upper end.
     p_value: of the exact test that the risk is at most what was asked: small where the cut no longer holds.
   """
@@ -92,9 +98,10 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
     risk: the largest risk α, in (0, 1).
     level: the probability of the guarantee, in (0, 1).
     method: ``"binomial"`` for errors, ``"hoeffding_bentkus"`` for bounded losses.
-    groups: optional ``[N]`` integers; rows of one group are dependent, and groups are not. A cut then has the losses of
-      as many independent examples as there are groups, or fewer if their sizes differ: (Σ m)²/Σ m² with m accepted
-      examples in a group (Kish 1965).
+    groups: optional ``[N]`` integers; rows of one group are dependent, and groups are not. Each group counts once: its
+      loss is the mean one of its accepted rows, in [0, 1], and R̂ the mean over the n groups that have any, by the
+      p-value of ``"hoeffding_bentkus"``. The risk is that of a group, and not of a row: rows are wrong more often where
+      large groups are, of which a few hundred groups may hold none.
 
   Returns:
     The threshold. If no cut has the guarantee, its ``cut`` is nan, and nothing should be accepted.
@@ -109,34 +116,39 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
   >>> print(selective_threshold(confidence, np.arange(400) < 340))
   automate 86% of the cases at ≤ 5% errors (95% sure): cut 0.5689
   >>> print(selective_threshold(confidence[:50], np.arange(50) % 25 > 0))
-  no cut reaches 5% errors with 50 examples (95% sure): 15% would
+  no cut is shown to have ≤ 5% errors with 50 examples (95% sure); ≤ 15% would, but that is a choice after a look
   """
   checks.options(risk=(risk, "(0, 1)"), level=(level, "(0, 1)"), method=(method, METHODS))
   dtype = np.asarray(confidence).dtype
   confidence, loss = _pairs(confidence, correct, method)
   groups, n = draws.group_numbers(groups, len(loss))
+  groups = None if n == len(loss) else groups
   order = np.argsort(-confidence, kind="stable")
   confidence, loss = confidence[order], loss[order]
   ends = np.flatnonzero(np.diff(confidence, append=-np.inf)) + 1  # How many examples a cut may accept.
-  sizes, losses = ends.astype(float), np.cumsum(loss)[ends - 1]
-  if groups is not None:
-    effective = _effective_sizes(groups[order], ends)
-    sizes, losses = effective, losses / ends * effective
+  if groups is None:
+    sizes, losses = ends.astype(float), np.cumsum(loss)[ends - 1]
+  else:  # Whose losses are fractions.
+    sizes, losses = (x[ends - 1] for x in _of_groups(loss, groups[order]))
+    method = "hoeffding_bentkus"
   place = _lowest(sizes, losses, risk, 1 - level, method)
   if place is None:
     reachable = next((other for other in RISKS if other > risk and _lowest(sizes, losses, other, 1 - level, method)
                       is not None), math.nan)
-    return Threshold(math.nan, 0.0, math.nan, risk, n, level, reachable)
+    return Threshold(math.nan, 0.0, math.nan, risk, n, level, reachable, groups is not None)
   accepted = int(ends[place])
   cut = shortest(confidence[accepted - 1], confidence[accepted] if accepted < len(loss) else -math.inf, dtype)
-  return Threshold(cut, accepted / len(loss), float(loss[:accepted].mean()), risk, n, level)
+  return Threshold(cut, accepted / len(loss), float(losses[place] / sizes[place]), risk, n, level,
+                   counts_groups=groups is not None)
 
 
 def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, risk: float = 0.05, level: float = 0.95,
                     groups: ArrayLike | None = None) -> Check:
   """Whether a stored cut still holds on new examples: the error rate of what it accepts, and an exact test.
 
-  The p-value is P(Bin(n, risk) ≥ k) for k errors among the n accepted examples.
+  The p-value is P(Bin(n, risk) ≥ k) for k errors among the n accepted examples. With groups it is that of
+  ``"hoeffding_bentkus"`` for the mean losses of the n groups that have any, and the interval that of
+  ``decision_threshold``.
 
   Args:
     cut: the lowest accepted confidence, which is rounded to the type of the confidences.
@@ -144,7 +156,7 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
     correct: ``[N]`` bools.
     risk: the risk that was asked for, in (0, 1).
     level: that of the interval, in (0, 1).
-    groups: optional ``[N]`` integers, as in ``selective_threshold``; n is then the effective number.
+    groups: optional ``[N]`` integers, as in ``selective_threshold``.
 
   Returns:
     The check; with no accepted example its risk is nan, its interval [0, 1] and its p-value 1.
@@ -164,10 +176,13 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
   accepted = confidence >= cut
   if not accepted.any():
     return Check(0, math.nan, 0.0, 1.0, 1.0)
-  n = effective_size(None if groups is None else np.asarray(groups)[accepted], int(accepted.sum()))
-  rate = float(loss[accepted].mean())
-  p_value = stats.binom.sf(np.floor(rate * n + 1e-9) - 1, np.ceil(n - 1e-9), risk)  # Rounded to the safe side.
-  return Check(int(accepted.sum()), rate, *binomial_interval(rate, n, level), float(p_value))
+  groups, number = draws.group_numbers(groups, len(loss))
+  if number < len(loss):
+    losses = of_groups(loss[accepted], groups[accepted])
+    (p_value,) = _p_values(np.array([float(len(losses))]), np.array([np.sum(1 - losses)]), 1 - risk, METHODS[1])
+    return Check(int(accepted.sum()), *mean_interval(losses, (0.0, 1.0), level), float(p_value))
+  n, errors = int(accepted.sum()), int(loss[accepted].sum())
+  return Check(n, errors / n, *binomial_interval(errors / n, n, level), float(stats.binom.sf(errors - 1, n, risk)))
 
 
 def rounded_as(cut: float, dtype: np.dtype) -> float:
@@ -206,8 +221,7 @@ def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, me
     return None
   steps = math.ceil(math.log(sizes.max() / starts[0]) / math.log(STEP)) + 1
   wanted = np.append(starts, starts[0] * STEP ** np.arange(steps))
-  ordered = np.maximum.accumulate(sizes)  # Effective sizes of groups may fall.
-  places = np.unique(np.searchsorted(ordered, np.minimum(wanted, ordered[-1])))
+  places = np.unique(np.searchsorted(sizes, np.minimum(wanted, sizes[-1])))
   p_values = _p_values(sizes[places], losses[places], risk, method)
   carried, lowest, begins = 0.0, None, np.searchsorted(sizes[places], starts)
   for i, (place, p_value) in enumerate(zip(places, p_values, strict=True)):
@@ -219,10 +233,10 @@ def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, me
 
 
 def _p_values(n: np.ndarray, losses: np.ndarray, risk: float, method: str) -> np.ndarray:
-  """The p-values of risks above ``risk``; sizes that are no integers, of groups, are rounded to the safe side."""
+  """The p-values of risks above ``risk``; losses that are no integers are rounded to the safe side."""
   from scipy import stats
 
-  p_values = stats.binom.cdf(np.ceil(losses - 1e-9), np.floor(n + 1e-9), risk)
+  p_values = stats.binom.cdf(np.ceil(losses - 1e-9), n, risk)
   if method == "binomial":
     return p_values
   rate = np.minimum(losses / n, risk)
@@ -230,29 +244,19 @@ def _p_values(n: np.ndarray, losses: np.ndarray, risk: float, method: str) -> np
   return np.minimum(np.exp(-n * divergence), np.e * p_values)
 
 
-def binomial_interval(rate: float, n: float, level: float) -> tuple[float, float]:
-  """The exact interval of a rate among n, which groups may make a fraction (Clopper & Pearson 1934)."""
-  from scipy import stats
-
-  tail, hits = (1 - level) / 2, rate * n
-  return (float(stats.beta.ppf(tail, hits, n - hits + 1)) if hits > 0 else 0.0,
-          float(stats.beta.isf(tail, hits + 1, n - hits)) if hits < n else 1.0)
-
-
-def effective_size(groups: ArrayLike | None, count: int) -> float:
-  """The number of examples, or that of independent ones that tell as much, as in ``selective_threshold``."""
-  groups, n = draws.group_numbers(groups, count)
-  return float(n if groups is None else _effective_sizes(groups, count))
-
-
-def _effective_sizes(groups: np.ndarray, ends: np.ndarray | int) -> np.ndarray:
-  """(Σ m)²/Σ m² of the group sizes m among the first ``ends`` examples."""
+def _of_groups(loss: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """How many groups have one of the first 1, 2, … examples, and the sum of the mean losses of these in each group."""
   order = np.argsort(groups, kind="stable")
   starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-  before = np.empty(len(groups))  # How many examples of its group stand before each one.
-  before[order] = np.arange(len(groups)) - np.repeat(starts, np.diff(starts, append=len(groups)))
-  squares = np.cumsum(2 * before + 1)  # (m + 1)² - m².
-  return ends**2 / squares[ends - 1]
+  sizes = np.diff(starts, append=len(groups))
+  total = np.cumsum(loss[order])
+  total -= np.repeat(total[starts] - loss[order][starts], sizes)  # Of the group, up to each of its examples.
+  count = np.arange(len(groups)) - np.repeat(starts, sizes) + 1
+  mean = total / count
+  change = mean - np.where(count > 1, np.roll(mean, 1), 0)
+  in_place = np.empty((2, len(groups)))
+  in_place[:, order] = count == 1, change
+  return tuple(np.cumsum(in_place, axis=1))
 
 
 def _pairs(confidence: ArrayLike, correct: ArrayLike, method: str) -> tuple[np.ndarray, np.ndarray]:

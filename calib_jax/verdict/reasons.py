@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.evaluation.numbers import distinct_texts, error_text, p_text, points
+from calib_jax.evaluation.numbers import counted, distinct_texts, error_text, p_text, points
 from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, Row, RowKey
-from calib_jax.evaluation.subgroups import FEWEST, class_gaps
+from calib_jax.evaluation.subgroups import FEWEST, Subgroup, class_gaps
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions
@@ -52,7 +52,9 @@ def confidence(row: Row, num_resamples: int) -> str:
   mean = f"the mean confidence is {points(excess)} {direction} the accuracy"
   if is_above:
     return f"The confidence is wrong in places: {measured}; no error of its mean is shown: {mean}."
-  return f"No miscalibration can be shown: {measured}; {mean}."
+  why = (f", of which one of {decisions.TESTS} tests must be below {decisions.SIGNIFICANCE / decisions.TESTS:g}"
+         if decisions.is_miscalibrated(error) else "")
+  return f"No miscalibration can be shown: {measured}{why}; {mean}."
 
 
 def _after(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
@@ -60,11 +62,13 @@ def _after(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
   none = row[0], UNCALIBRATED
   before, after = (evaluated.rows[x].estimates["ece"] for x in (none, row))
   change = {"better": "lowers the ECE", "worse": "raises the ECE"}.get(
-    decisions.compared(evaluated, "ece", row, none), "shows no effect on the ECE")
+    decisions.compared(evaluated, "ece", row, none))
   left = ("more than noise is left" if decisions.is_miscalibrated(after) else
           "what is left is not told apart from noise")
-  return (f"{row[1]} {change}, {100 * before.value:.1f} → {100 * after.value:.1f}%: {left} "
-          f"({error_text(after, results.num_resamples)}).")
+  numbers = f"{100 * before.value:.1f} → {100 * after.value:.1f}%"
+  change = f"{change}, {numbers}" if change else (
+    f"changes the ECE, {numbers}, which {units(evaluated)} do not show to be lower or higher")
+  return f"{row[1]} {change}: {left} ({error_text(after, results.num_resamples)})."
 
 
 def _not_used(results: Results, evaluated: EvaluatedSet, row: RowKey, used: str) -> str:
@@ -137,13 +141,20 @@ def _subgroups(results: Results, row: RowKey) -> list[str]:
     compared = {name: x for name, x in subgroups.items() if x.worse_p_value is not None}
     if compared and by not in shown:
       name, largest = next(iter(compared.items()))
-      sentences.append(f"By {by}, no subgroup is shown to be worse than the others together; {name} is "
-                       f"{offset_text(largest.offset)}.")
+      sentences.append(f"By {by}, no subgroup is shown to be worse than the others together; the largest offset is "
+                       f"that of {name}, {subgroup_text(results, row, largest)}.")
     if few:
       units = "examples" if results.first[1].num_groups is None else "groups of examples"
       sentences.append(f"By {by}, {listed(few)} {'has' if len(few) == 1 else 'have'} fewer than {FEWEST} {units}, too "
                        "few to compare with the others.")
   return sentences
+
+
+def units(evaluated: EvaluatedSet) -> str:
+  """Returns how many examples, or groups of them, say something."""
+  number, noun = (evaluated.num_examples, "example") if evaluated.num_groups is None else (
+    evaluated.num_groups, "group")
+  return counted(number, noun)
 
 
 def direction(offset: float) -> str:
@@ -154,6 +165,14 @@ def direction(offset: float) -> str:
 def offset_text(offset: Interval) -> str:
   """Returns which way a confidence is wrong, and by how much, with its interval."""
   return f"{direction(offset.estimate)} by {points(offset)}"
+
+
+def subgroup_text(results: Results, row: RowKey, subgroup: Subgroup) -> str:
+  """Returns which way a subgroup is wrong, by an interval that holds for all that it was chosen from (Bonferroni)."""
+  number = sum(x.worse_p_value is not None for of_array in decisions.subgroups(results, row).values()
+               for x in of_array.values())
+  of_several = f" (corrected for {number} subgroups)" if number > 1 else ""
+  return f"{offset_text(decisions.corrected(subgroup.offset, max(number, 1)).within(-1, 1))}{of_several}"
 
 
 def _sets(results: Results, row: RowKey) -> list[str]:

@@ -28,14 +28,17 @@ def recommendation(results: Results, row: RowKey) -> list[Recommendation]:
     text = f"The cut {written(use['cut'])} of {label} "
     text += f"no longer holds: {shown}" if broken else "is not shown to fail"
   else:
-    text = _sentence(use) + (f", but {shown}" if broken else "")
+    text = _sentence(use)
+    if broken:
+      text = (f"{shown[0].upper()}{shown[1:]}, against what {use['chosen_on'].partition(', by ')[0]} says: "
+              f"{use['guarantee']}")
     others = [] if not math.isnan(use["cut"]) else [
       (name, other) for name, other in results.sections["uses"][next(iter(by_set))].items()
       if "guarantee" in other and not math.isnan(other["cut"])]
     if others:  # What a row of the table has is not denied.
       name, other = max(others, key=lambda pair: pair[1].get("accepted", 0))
-      text = f"{label[0].upper()}{label[1:]} has no cut of at most {100 * asked.risk:g}% errors; {name} has one: " + (
-        other["guarantee"])
+      text = (f"For {label} no cut is shown to have ≤ {100 * asked.risk:g}% errors, and for {name} one is: "
+              f"{other['guarantee']}")
   kind = FAILS if broken else "no_cut" if math.isnan(use["cut"]) else "automate"
   numbers = {key: use[key] for key in ("cut", "accepted", "p_value") if key in use}
   return [Recommendation(kind, label, f"{text}.", {"risk": asked.risk, **numbers})]
@@ -72,16 +75,18 @@ def reasons(results: Results, row: RowKey) -> list[str]:
     sentences.append(f"The {' and '.join(what)} by {label} {'are' if len(what) > 1 else 'is'} chosen on "
                      f"{use['chosen_on']}, and {judge}.")
   for name, judged in list(by_set.items())[:MOST]:
+    once = ", each group counts once" if results.measured[name].num_groups is not None else ""
     if "accepted" in judged and not math.isnan(judged["cut"]):
-      share = f", of which {_percent(judged['errors'])} are errors" if judged["accepted"] else ""
+      share = f", of which {_percent(judged['errors'])} are errors{once}" if judged["accepted"] else ""
       sentences.append(f"On {name} the cut accepts {100 * judged['accepted']:.0f}% of the cases{share}.")
     if "set_size" in judged:
       sentences.append(f"On {name} {_percent(judged['set_coverage'])} of the sets hold the true class, with "
-                       f"{judged['set_size']:.2f} classes on average.")
+                       f"{judged['set_size']:.2f} classes on average{once}.")
     if "quantile" in judged:
       sentences.append(f"{ALL_CLASSES[0].upper()}{ALL_CLASSES[1:]}.")
     if "cost" in judged:
-      sentences.append(f"On {name} the acts by {label} cost {_amount(judged['cost'])} per case; {_savings(judged)}.")
+      sentences.append(f"On {name} the acts by {label} cost {_amount(judged['cost'])} per case{once}; "
+                       f"{_savings(judged)}.")
   return sentences
 
 

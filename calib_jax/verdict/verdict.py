@@ -170,7 +170,7 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
     label = max(possible, key=lambda label: gains[label].estimate)
     more = "examples or seeds" if evaluated.num_seeds > 1 else "examples"
     return Recommendation("undecided", model, f"Whether {label} mends {model if of else 'the model'} is not shown: "
-                          f"{fault}; it lowers the log loss by {ends(gains[label])}, and more {more} would tell.",
+                          f"{fault}; it changes the log loss by {ends(-gains[label])}, and more {more} would tell.",
                           numbers | {"gain_low": gains[label].low, "gain_high": gains[label].high, "least_gain": least})
   if fault:
     return Recommendation("calibrate", model, f"Calibrate {model if of else 'the model'}: {fault}.", numbers)
@@ -240,8 +240,9 @@ def _subgroup(results: Results, row: RowKey) -> Recommendation | None:
   (by, name, subgroup), *more = worse
   after = "" if row[1] == UNCALIBRATED else f" after {row[1]}"
   own, of_others = map(reasons.direction, (subgroup.offset.estimate, subgroup.offset_of_others))
-  text = (f"Subgroup {name} of {by} is worse than the others together{after}: {own} by {points(subgroup.offset)}, and "
-          f"the others {'' if own == of_others else f'{of_others} '}by {100 * abs(subgroup.offset_of_others):.1f}")
+  text = (f"Subgroup {name} of {by} is worse than the others together{after}: "
+          f"{reasons.subgroup_text(results, row, subgroup)}, and the others "
+          f"{'' if own == of_others else f'{of_others} '}by {100 * abs(subgroup.offset_of_others):.1f}")
   ending = f"; {counted(len(more), 'more subgroup')} {'is' if len(more) == 1 else 'are'} worse too." if more else "."
   return Recommendation("subgroup", name, text + ending, {
     "offset": subgroup.offset.estimate, "offset_of_others": subgroup.offset_of_others,

@@ -137,9 +137,11 @@ def test_a_first_line_does_not_deny_the_cut_of_another_row(files, capsys):
                        "--risk=0.05")
   by_row = content["uses"]["test"]
   results = SimpleNamespace(asked=Asked(0.05), row_name=lambda row: row[1], sections={"uses": {"test": {
-    "none": by_row["uncalibrated"], "MS": {"cut": np.nan, "guarantee": "no cut reaches 5% errors", "accepted": 0.0}}}})
+    "none": by_row["uncalibrated"],
+    "MS": {"cut": np.nan, "guarantee": "no cut is shown to have ≤ 5% errors", "accepted": 0.0}}}})
   (line,) = uses.recommendation(results, ("mine", "MS"))
-  assert line.text == f"MS has no cut of at most 5% errors; none has one: {by_row['uncalibrated']['guarantee']}."
+  assert line.text == (
+    f"For MS no cut is shown to have ≤ 5% errors, and for none one is: {by_row['uncalibrated']['guarantee']}.")
 
 
 def test_without_a_test_set_a_cut_is_chosen_and_not_judged(files, capsys):
@@ -159,10 +161,37 @@ def test_records_have_the_cut_of_the_predictions_that_they_are_of(files, capsys)
 
 def test_no_cut_is_said(files, capsys):
   _, content, _ = _run(files, capsys, "--test", "test.npz", "--choose", "few.npz", "--risk=0.05")
-  assert content["verdict"]["first_line"].endswith("would.") and content["uses"]["test"]["uncalibrated"]["cut"] is None
-  assert "No cut reaches 5% errors with 40 examples (95% sure)" in content["verdict"]["first_line"]
+  assert content["uses"]["test"]["uncalibrated"]["cut"] is None
+  assert content["verdict"]["first_line"].endswith("No cut is shown to have ≤ 5% errors with 40 examples (95% sure); "
+                                                   "≤ 10% would, but that is a choice after a look.")
   use = {"cut": np.nan, "accepted": 0.0, "errors": Interval(np.nan, 0.0, 1.0), "p_value": 1.0}
   assert SECTIONS["uses"].table({"test": {"TS": use}}, None).rows == [["test", "TS", "none", "0", "none", "1"]]
+
+
+def test_a_chosen_cut_that_fails_on_a_set_leads_with_that(files, capsys):
+  options = (*TS, "--choose", "choose.npz", "--test", "drift.npz", "--risk=0.05", "--fail_if=risk>0.05")
+  code, content, _ = _run(files, capsys, *options)
+  assert code == 3
+  line = content["verdict"]["first_line"]
+  assert re.search(r"\. More than 5% errors are shown on drift, against what \S+choose.npz says: automate \d+% ", line)
+  assert re.search(r"≤ 5% errors \(95% sure\): cut 0\.\d+\.$", line)
+
+
+def test_each_group_counts_once(files, tmp_path, capsys):
+  """Of patients with 1 to 9 rows, those of many rows are wrong more often."""
+  for name, seed in (("fit", 10), ("choose", 11), ("test", 12)):
+    arrays, rng = _arrays(seed, 600), np.random.default_rng(seed)
+    arrays["labels"] = np.where(rng.uniform(size=600) < 0.98, arrays["logits"][:, 1] > 0, arrays["logits"][:, 1] <= 0)
+    sizes = np.where((arrays["logits"][:, 1] > 0) == arrays["labels"], 1, 9)
+    np.savez(tmp_path / f"{name}.npz", **{key: x if key == "classes" else np.repeat(x, sizes, axis=0)
+                                          for key, x in arrays.items()})
+  _, content, _ = _run(tmp_path, capsys, *TS, "--choose", "choose.npz", "--test", "test.npz", "--risk=0.05",
+                       "--groups=patient")
+  use = content["uses"]["test"]["uncalibrated"]
+  assert use["guarantee"].startswith("automate 100% of the cases at ≤ 5% errors (95% sure, each group counts once)")
+  assert 0.005 < use["errors"]["estimate"] < 0.04  # Of rows it is 15%.
+  (sentence,) = (x for x in content["verdict"]["reasons"] if "the cut accepts" in x)
+  assert sentence.endswith("are errors, each group counts once.")
 
 
 @pytest.mark.parametrize(("sets", "code", "sentence"), [

@@ -71,23 +71,39 @@ def test_p_values_are_those_of_mapie():
 def test_edges(confidence, correct, cut):
   threshold = selective_threshold(confidence, correct)
   assert threshold.cut == cut or (math.isnan(threshold.cut) and math.isnan(cut))
-  assert not math.isnan(cut) or (threshold.coverage == 0 and "no cut reaches 5% errors" in str(threshold))
+  assert not math.isnan(cut) or (threshold.coverage == 0 and "no cut is shown to have ≤ 5% errors" in str(threshold))
 
 
-def test_copies_of_rows_in_groups_give_no_more_than_the_rows():
+def test_each_group_counts_once():
   rng = np.random.default_rng(0)
   confidence, correct = rng.beta(20, 1, 500), rng.uniform(size=500) < 0.98
-  alone = selective_threshold(confidence, correct)
+  alone = selective_threshold(confidence, correct, method="hoeffding_bentkus")
   copied = selective_threshold(np.repeat(confidence, 5), np.repeat(correct, 5), groups=np.repeat(np.arange(500), 5))
-  assert copied == alone and alone.coverage > 0.5
-  assert selective_threshold(confidence, correct, groups=np.arange(500)) == alone
+  assert copied == alone._replace(counts_groups=True) and alone.coverage > 0.5
+  assert str(copied).endswith(f"errors (95% sure, each group counts once): cut {selective.written(alone.cut)}")
+  # Ten copies of the rows that are wrong change nothing, and neither does a row that is cut off.
+  sizes, groups = np.where(correct, 1, 10), np.arange(500)
+  unequal = [np.repeat(x, sizes) for x in (confidence, correct, groups)]
+  assert selective_threshold(*unequal[:2], groups=unequal[2])._replace(coverage=alone.coverage) == copied
+  lower = [np.append(x, y) for x, y in zip(unequal, (0.0, False, 499), strict=True)]
+  assert selective_threshold(*lower[:2], groups=lower[2]).cut == copied.cut
+  assert selective_threshold(confidence, correct, groups=np.arange(500)) == selective_threshold(confidence, correct)
   assert selective_threshold(confidence, correct, groups=np.zeros(500, int)).coverage == 0
   # One large group of the less confident half does not take the cut of the others away.
   half = np.where(confidence < np.median(confidence), 0, np.arange(1, 501))
-  assert selective_threshold(confidence, correct, groups=half).coverage > 0.4
+  assert selective_threshold(confidence, correct, groups=half).coverage > 0.2
 
 
-@pytest.mark.parametrize("kind", ["overconfident", "ties", "groups"])
+def test_sums_over_groups_are_those_of_every_cut():
+  rng = np.random.default_rng(3)
+  loss, groups = rng.uniform(size=40), rng.integers(0, 7, 40)
+  numbers, sums = selective._of_groups(loss, groups)
+  for n in range(1, 41):
+    means = [loss[:n][groups[:n] == g].mean() for g in np.unique(groups[:n])]
+    assert numbers[n - 1] == len(means) and sums[n - 1] == pytest.approx(sum(means))
+
+
+@pytest.mark.parametrize("kind", ["overconfident", "ties", "groups", "large groups are wrong"])
 def test_the_guarantee_holds(kind):
   """The exact risk of the cut is above the asked one in at most 5% of 400 draws, by three standard errors."""
   rng, wrong = np.random.default_rng(0), 0
@@ -97,10 +113,10 @@ def test_the_guarantee_holds(kind):
   right = grid**1.5 if kind == "overconfident" else grid
   for _ in range(400):
     index = rng.choice(len(grid), 400, p=mass / mass.sum())
-    groups = np.repeat(np.arange(200), 2) if kind == "groups" else None
-    index = index[groups] if groups is not None else index
-    uniform = rng.uniform(size=400)
-    correct = (uniform[groups] if groups is not None else uniform) < right[index]
+    correct, groups = rng.uniform(size=400) < right[index], None
+    if "groups" in kind:
+      groups = np.repeat(np.arange(400), 2 if kind == "groups" else np.where(correct, 1, 30))
+      index, correct = index[groups], correct[groups]
     cut = selective_threshold(grid[index], correct, groups=groups).cut
     accepted = grid >= cut
     wrong += not math.isnan(cut) and np.sum(mass[accepted] * (1 - right[accepted])) > 0.05 * np.sum(mass[accepted])
@@ -117,7 +133,16 @@ def test_a_stored_cut_is_tested_exactly():
   assert check_threshold(0.5, confidence, np.zeros(300, bool))[1::2] == (1.0, 1.0)
   groups = np.repeat(np.arange(300), 5)
   copied = check_threshold(0.5, np.repeat(confidence, 5), np.repeat(correct, 5), groups=groups)
-  assert copied == pytest.approx(check._replace(accepted=1000))
+  assert (copied.accepted, copied.risk) == (1000, check.risk)
+  assert copied.low < check.low + 0.02 and copied.high > check.high - 0.02 and copied.p_value >= check.p_value
+  assert check_threshold(0.5, confidence, correct, groups=np.arange(300)) == check
+  rng, exceeded, holds = np.random.default_rng(0), 0, 0
+  for _ in range(400):  # Large groups are the wrong ones, and 5% of the groups are wrong.
+    wrong = rng.uniform(size=100) < 0.05
+    groups = np.repeat(np.arange(100), np.where(wrong, 20, 1))
+    check = check_threshold(0.5, np.full(len(groups), 0.9), ~wrong[groups], groups=groups)
+    exceeded, holds = exceeded + (check.p_value <= 0.05), holds + (check.low <= 0.05 <= check.high)
+  assert exceeded <= 0.05 * 400 + 13 and holds >= 0.95 * 400 - 13
 
 
 @pytest.mark.parametrize(("change", "match"), [

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax.thresholds import decision_threshold, decisions, net_benefit, prediction_sets
+from calib_jax.thresholds import decision_threshold, means, net_benefit, prediction_sets
 
 
 def _drawn(n, k=5, seed=0):
@@ -128,7 +128,7 @@ def test_acts_have_the_lowest_expected_cost_and_money_is_counted_in_pairs():
 def test_the_interval_of_a_mean_is_that_of_its_definition():
   """The ends are where the largest log(1 + λ (m - v)) of a fine grid of λ reaches -log(0.05) / n."""
   values = np.repeat([0.0, 1.0, 10.0], [60, 30, 3])
-  mean, low, high = decisions.mean_interval(values, (0.0, 10.0))
+  mean, low, high = means.mean_interval(values, (0.0, 10.0))
   for end, bound in ((low, 0.0), (high, 10.0)):
     rates = np.linspace(0, 1 / (bound - end), 20_001)[:-1]
     assert np.log1p(rates * (end - values[:, None])).sum(0).max() == pytest.approx(-math.log(0.05), abs=1e-4)
@@ -136,14 +136,14 @@ def test_the_interval_of_a_mean_is_that_of_its_definition():
 
 
 def test_the_interval_of_a_mean_at_the_edges():
-  assert decisions.mean_interval(np.zeros(100), (0.0, 1.0))[2] == pytest.approx(1 - 0.05 ** (1 / 100))
-  assert decisions.mean_interval(np.zeros(100), (0.0, 1.0))[:2] == (0.0, 0.0)
-  assert decisions.mean_interval(np.full(9, 2.0), (2.0, 2.0)) == (2.0, 2.0, 2.0)
+  assert means.mean_interval(np.zeros(100), (0.0, 1.0))[2] == pytest.approx(1 - 0.05 ** (1 / 100))
+  assert means.mean_interval(np.zeros(100), (0.0, 1.0))[:2] == (0.0, 0.0)
+  assert means.mean_interval(np.full(9, 2.0), (2.0, 2.0)) == (2.0, 2.0, 2.0)
   values, groups = np.arange(40) % 4 / 1.0, np.repeat(np.arange(40), 5)
-  copied = decisions.mean_interval(np.repeat(values, 5), (0.0, 5.0), groups=groups)
-  assert copied == pytest.approx(decisions.mean_interval(values, (0.0, 5.0)))
-  shifted = decisions.mean_interval(1e6 + 1e3 * values, (1e6, 1e6 + 5e3))
-  assert shifted == pytest.approx(1e6 + 1e3 * np.array(decisions.mean_interval(values, (0.0, 5.0))), rel=1e-9)
+  copied = means.mean_interval(np.repeat(values, 5), (0.0, 5.0), groups=groups)
+  assert copied == pytest.approx(means.mean_interval(values, (0.0, 5.0)))
+  shifted = means.mean_interval(1e6 + 1e3 * values, (1e6, 1e6 + 5e3))
+  assert shifted == pytest.approx(1e6 + 1e3 * np.array(means.mean_interval(values, (0.0, 5.0))), rel=1e-9)
 
 
 @pytest.mark.parametrize(("miss", "n"), [(10.0, 100), (100.0, 1000)])

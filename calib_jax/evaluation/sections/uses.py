@@ -14,8 +14,8 @@ from calib_jax.evaluation.results import Interval, Results, Values
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.predictions.fitting import UNCALIBRATED, Model, calibrated
-from calib_jax.thresholds.decisions import mean_interval
-from calib_jax.thresholds.selective import binomial_interval, shortest, written
+from calib_jax.thresholds.means import binomial_interval, mean_interval
+from calib_jax.thresholds.selective import shortest, written
 
 ROUNDING = 1e-6  # Of confidences.
 Use = dict[str, Any]  # Numbers, intervals and phrases of a row on a set by their names.
@@ -118,8 +118,11 @@ def _judged(cut: float, values: Values, asked: Asked) -> Use:
 
 def _of_sets(sets: np.ndarray, values: Values, level: float) -> Use:
   """What sets of classes ``[N, K]`` hold."""
-  share = float(sets[np.arange(len(sets)), values.labels[:, 0]].mean())
-  return {"set_coverage": Interval(share, *binomial_interval(share, len(sets), level)),
+  held = sets[np.arange(len(sets)), values.labels[:, 0]].astype(np.float64)
+  share = float(held.mean())
+  ends = (share, *binomial_interval(share, len(held), level)) if values.groups is None else (
+    mean_interval(held, (0.0, 1.0), level, values.groups))
+  return {"set_coverage": Interval(*ends),
           "set_size": float(sets.sum(axis=1).mean()), "sets_of_one_class": float(np.mean(sets.sum(axis=1) == 1))}
 
 

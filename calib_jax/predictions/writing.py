@@ -1,0 +1,118 @@
+"""Writes the rows of a file of predictions with other probabilities, some at a time."""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import csv
+import json
+import pathlib
+from typing import Any
+import zipfile
+
+import numpy as np
+
+from calib_jax.predictions import headers
+from calib_jax.predictions.streaming import Source
+from calib_jax.predictions.text_files import SEPARATORS
+
+
+def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping[str, Any]]]) -> int:
+  """Writes rows of probabilities ``[n, K]`` with what else they hold, and returns their number.
+
+  A text file or Parquet has a column such as ``prob_cat`` for each class of ``source``, numbered from 0 if it names
+  none; JSON lines and ``.npz`` have ``probs``, and an ``.npz`` what of ``source`` is not by row. A single column is
+  that of the positive class, 1, or of records their ``confidence``. Of a ragged source a probability that is NaN is of
+  an option that the row does not have: JSON lines and Parquet have lists ``probs`` without it, and the others 0. The
+  file appears only once it is complete.
+  """
+  partial, number = path.with_suffix(path.suffix + ".tmp"), 0
+
+  def counted():
+    nonlocal number
+    for probs, others in rows:
+      number += len(probs)
+      yield probs, others
+
+  writers = {".jsonl": _write_json_lines, ".parquet": _write_parquet, ".pq": _write_parquet, ".npz": _write_npz}
+  try:
+    writers.get(path.suffix.lower(), _write_csv)(partial, source, counted())
+    partial.replace(path)
+  finally:
+    partial.unlink(missing_ok=True)
+  return number
+
+
+def _columns(source: Source, num_columns: int) -> list[str]:
+  if source.kind in headers.CONFIDENCES:
+    return [headers.CONFIDENCES[0]]
+  names = source.classes[-num_columns:] if source.classes else [1] if num_columns == 1 else range(num_columns)
+  return [f"prob_{name}" for name in names]
+
+
+def _key(source: Source) -> str:
+  return headers.CONFIDENCES[0] if source.kind in headers.CONFIDENCES else "probs"
+
+
+def _lists(source: Source, probs: np.ndarray) -> list[list[float]]:
+  """Returns the probabilities of each row, as many as it has options; one between these that it lacks is 0."""
+  if not source.ragged:
+    return probs.tolist()
+  lengths = probs.shape[1] - np.argmax(~np.isnan(probs[:, ::-1]), axis=1)
+  return [row[:length] for row, length in zip(np.nan_to_num(probs).tolist(), lengths.tolist(), strict=True)]
+
+
+def _write_csv(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
+  with path.open("w", encoding="utf-8", newline="") as file:
+    writer, names = csv.writer(file, delimiter=SEPARATORS[pathlib.Path(path.stem).suffix.lower()]), None
+    for probs, others in rows:
+      if names is None:
+        names = list(others)
+        writer.writerow([*names, *_columns(source, probs.shape[1])])
+      writer.writerows([*(others[name][i] for name in names), *(f"{p:.8g}" for p in row)]
+                       for i, row in enumerate(np.nan_to_num(probs)))
+
+
+def _write_json_lines(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
+  with path.open("w", encoding="utf-8") as file:
+    for probs, others in rows:
+      others = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in others.items()}
+      for i, row in enumerate(_lists(source, probs)):
+        values = {name: x[i] for name, x in others.items()}
+        file.write(json.dumps(values | {_key(source): row if len(row) > 1 or source.ragged else row[0]}) + "\n")
+
+
+def _write_parquet(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
+  import pyarrow
+  from pyarrow import parquet
+
+  with contextlib.ExitStack() as stack:
+    writer = None
+    for probs, others in rows:
+      others = {name: x if not isinstance(x, np.ndarray) or x.ndim == 1 else list(x) for name, x in others.items()}
+      new = ({_key(source): _lists(source, probs)} if source.ragged else
+             dict(zip(_columns(source, probs.shape[1]), probs.T, strict=True)))
+      table = pyarrow.table({**others, **new})
+      writer = writer or stack.enter_context(parquet.ParquetWriter(path, table.schema))
+      writer.write_table(table)
+
+
+def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
+  """Writes the probabilities beside the archive first, because they may not fit in memory."""
+  num_columns, by_row, beside = 0, {}, path.with_suffix(".rows")
+  try:
+    with beside.open("wb") as file:
+      for probs, others in rows:
+        num_columns = probs.shape[1]
+        file.write(np.ascontiguousarray(np.nan_to_num(probs), np.float32).tobytes())
+        for name, x in others.items():
+          by_row.setdefault(name, []).append(np.asarray(x))
+    arrays = {**source.whole, **{name: np.concatenate(parts) for name, parts in by_row.items()}}
+    if source.classes and num_columns > 1 and not set(headers.CLASSES) & arrays.keys():
+      arrays["classes"] = np.array(source.classes)
+    probs = np.memmap(beside, np.float32, "r")
+    arrays[_key(source)] = probs if num_columns == 1 else probs.reshape(-1, num_columns)
+    with zipfile.ZipFile(path, "w") as archive:
+      for name, array in arrays.items():
+        with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+          np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+  finally:
+    beside.unlink(missing_ok=True)
