@@ -43,7 +43,8 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
   with equality for :math:`g(f) = \mathrm{E}[Y \mid f]`. A classifier is fitted to f and Y of four fifths of the
   examples, and the right-hand side is the mean over the other fifth, for each of five folds. Errors in bins are too
   high for few examples, because they measure the noise of the bins; this one is too low, because a fit to few examples
-  is a poor recalibration. The lower limit subtracts the standard error of the mean, with the correlation of folds.
+  is a poor recalibration. The lower limit subtracts the standard error of the mean, with the correlation of folds, and
+  at least that of a calibrated model with these predictions.
 
   With ``form="top_label"`` f is the confidence alone, Y whether the prediction is correct, and
   :math:`\langle v, Y - f \rangle` is :math:`Y - f` where g is above f and :math:`f - Y` where it is below.
@@ -94,12 +95,15 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
   # Folds with equal shares of each class would share the noise of the labels, so that the estimate would be too high.
   fold = stratified_folds(np.zeros_like(y), NUM_FOLDS, groups)
   g = _out_of_fold(classifier or _boosting(), f, y, fold)
-  values = np.sum(_direction(g - f, norm) * (np.eye(f.shape[1])[y] - f), axis=1)
+  v = _direction(g - f, norm)
   if form == "top_label":  # In one dimension all norms are the same, and the direction is a sign.
     side = np.sign(g[:, 1] - f[:, 1])
-    values = np.where({"both": True, "over": side < 0, "under": side > 0}[sign], side * (y - f[:, 1]), 0)
+    v = np.outer(np.where({"both": True, "over": side < 0, "under": side > 0}[sign], side, 0), [0, 1])
+  values = np.sum(v * (np.eye(f.shape[1])[y] - f), axis=1)
   estimate = float(values.mean())
-  deviation = VARIANCE**0.5 * standard_error(values, groups)
+  # Some hundred sure predictions may all be right, so that their values hardly vary; those of a calibrated model do.
+  of_calibrated = np.sqrt(np.sum((f * v**2).sum(1) - (f * v).sum(1) ** 2)) / len(f)
+  deviation = VARIANCE**0.5 * max(standard_error(values, groups), of_calibrated)
   return VariationalError(estimate, estimate - float(ndtri(level)) * deviation)
 
 
