@@ -31,7 +31,7 @@ REPEATS = 2000
 PAGE = commands.RESULTS / "thresholds.md"
 SIZES, RISKS = (100, 300, 1000, 10_000), (0.01, 0.05, 0.2)
 MODELS = {"two classes": (0.5, 4.0, 1.0), "ten classes": (0.1, 8.0, 1.0)}  # Lowest confidence, and its beta law.
-KINDS = ("calibrated", "overconfident", "ties", "groups of five", "bounded losses")
+KINDS = ("calibrated", "overconfident", "ties", "groups of five", "large groups are wrong", "bounded losses")
 
 
 @functools.cache
@@ -57,13 +57,15 @@ def _measured(model: str, kind: str, size: int, risk: float) -> list[dict[str, o
   rng = np.random.default_rng(zlib.crc32(f"{model} {kind} {size} {risk}".encode()))
   broken, covered, reached = 0, [], 0
   for _ in range(REPEATS):
-    groups = np.arange(size) // 5 if kind == "groups of five" else None
-    index = rng.choice(len(mass), size if groups is None else groups[-1] + 1, p=mass / mass.sum())
+    index = rng.choice(len(mass), -(-size // 5) if kind == "groups of five" else size, p=mass / mass.sum())
     if kind == "bounded losses":
       correct, method = rng.beta(2 * right[index], 2 - 2 * right[index]), "hoeffding_bentkus"
     else:
       correct, method = rng.uniform(size=len(index)) < right[index], "binomial"
-    if groups is not None:  # The five of a group are copies: they depend as much as they can.
+    groups = None
+    if "groups" in kind:  # Those of a group are copies: they depend as much as they can.
+      rows_of_group = 5 if kind == "groups of five" else np.where(correct, 1, 20)
+      groups = np.repeat(np.arange(len(index)), rows_of_group)
       index, correct = index[groups], correct[groups]
     cut = selective_threshold(confidence[index], correct, risk=risk, method=method, groups=groups).cut
     place = int(np.sum(confidence >= cut)) - 1

@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax import losses, metrics
 from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import compilation
-from calib_jax.evaluation import class_errors
+from calib_jax.evaluation import class_errors, few_errors
 from calib_jax.evaluation.columns import (
   CLASSWISE_REDRAWS,
   COLUMNS,
@@ -24,7 +24,7 @@ from calib_jax.evaluation.columns import (
   RiskCoverage,
   computed_by,
 )
-from calib_jax.evaluation.results import Estimate, Interval, Values, over_seeds
+from calib_jax.evaluation.results import LEVEL, Estimate, Interval, Values, over_seeds
 from calib_jax.intervals import resamples
 from calib_jax.intervals.bias_correction import correlation, interval_of_difference
 from calib_jax.metrics import decomposition, resampled_errors
@@ -136,7 +136,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   errors, differences_of_errors = _errors(rows, ordered, block, key, num_resamples)
   means, differences_of_means = _joint(rows, ordered, block, key, num_resamples)
   parts = loss_parts(rows, key=key, num_resamples=num_resamples, block=block)
-  tables = {row: means[row] | errors[row] | parts.get(row, {}) for row in rows}
+  tables = {row: few_errors.of_row(means[row] | errors[row] | parts.get(row, {}), rows[row]) for row in rows}
   differences = {}
   for (row, other), changes in differences_of_means.items():
     changes |= differences_of_errors[row, other]
@@ -144,7 +144,8 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     for name, column in COLUMNS.items():
       if column.compare and name in changes:
         least, most = _range(column, rows[row])
-        wider = over_seeds(changes[name], *(tables[x][name].per_seed for x in (row, other)))
+        change = few_errors.of_difference(name, changes[name], rows[row], rows[other])
+        wider = over_seeds(change, *(tables[x][name].per_seed for x in (row, other)))
         differences[row, other][name] = wider.within(least - most, most - least)
   return {row: {name: _of_population(column, table[name], rows[row]) for name, column in COLUMNS.items()
                 if name in table} for row, table in tables.items()}, differences
@@ -157,8 +158,12 @@ def _range(column: Column, values: Values) -> tuple[float, float]:
 
 
 def _of_population(column: Column, estimate: Estimate, values: Values) -> Estimate:
-  """The estimate with its interval over examples and seeds, within the values that the column can have."""
-  wider = over_seeds(Interval(estimate.estimate, estimate.low, estimate.high), estimate.per_seed)
+  """The estimate with its interval over examples and seeds, within the values that the column can have.
+
+  The interval of a calibration error holds 0 where a calibrated model would show as much.
+  """
+  low = estimate.low if estimate.p_value is None or estimate.p_value <= 1 - LEVEL else min(column.least, estimate.low)
+  wider = over_seeds(Interval(estimate.estimate, low, estimate.high), estimate.per_seed)
   inside = wider.within(*_range(column, values))
   return dataclasses.replace(estimate, low=inside.low, high=inside.high)
 
