@@ -31,6 +31,14 @@ def are_few(values: Values) -> bool:
   return min(units(values.correct), units(~values.correct)) < FEW
 
 
+def num_wrong(values: Values) -> int:
+  """Returns how many examples are wrong, or groups that hold one, the fewest of the seeds."""
+  wrong = ~values.correct
+  if values.groups is not None:
+    return min(len(np.unique(values.groups[of_seed])) for of_seed in wrong.T)
+  return int(wrong.sum(axis=0).min())
+
+
 def of_right_and_wrong(values: Values) -> dict[str, tuple[float, float]]:
   """Returns by name what the model expects of a right and of a wrong answer, a mean over seeds."""
   c, entropy = values.confidence.astype(np.float64), values.entropy.astype(np.float64)

@@ -20,6 +20,7 @@ POINT = 0.01  # The loss of accuracy that the verdict mentions.
 OFF = 0.05  # Probabilities with a calibration error beyond this are not to be relied on.
 WIDE = 0.05  # An arm of the interval of the mean confidence from which on there are too few examples to tell.
 FEWEST_GROUPS = 10  # Groups of dependent examples, or more, from which intervals are judged.
+FEWEST_ERRORS = 5  # Wrong answers, or groups with one, below which it is said that they choose no calibrator.
 LIKE_GUESSING = 0.02  # The share of a guess's log loss that a model gains at most where it is no better.
 
 

@@ -5,6 +5,7 @@ The first line recommends, and the sentences of ``reasons`` say what it rests on
 
 from collections.abc import Collection, Mapping, Sequence
 
+from calib_jax.evaluation import few_errors
 from calib_jax.evaluation.numbers import counted, distinct_texts, ends, error_text, points
 from calib_jax.evaluation.results import EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
 from calib_jax.predictions import fitting
@@ -159,6 +160,10 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
   lowering = [label for label, gain in gains.items() if gain.low > 0]  # But they lose accuracy, or are at a bound.
   none_helps = ("no calibrator is shown to lower the log loss" if len(labels) > 1 else
                 "".join(f"{label} is not shown to lower the log loss" for label in labels))
+  if row.values is not None and (errors := few_errors.num_wrong(row.values)) < decisions.FEWEST_ERRORS:
+    few = (f"{reasons.units(evaluated)} without an error are" if not errors else
+           f"{counted(errors, 'error')} among {reasons.units(evaluated)} {'is' if errors == 1 else 'are'}")
+    none_helps = f"{few} too few to choose a calibrator by"
   if lowering:
     none_helps = f"no calibrator but {listed(lowering)}, which cannot be recommended, is shown to lower the log loss"
   if fault and labels:

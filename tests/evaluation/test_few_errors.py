@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calib_jax import evaluation
+from calib_jax import calibrators, evaluation
 from calib_jax.evaluation import few_errors
 from calib_jax.evaluation.measures import measure, per_example
 
@@ -44,6 +44,19 @@ def test_sixty_right_answers_have_intervals_with_a_width_and_show_no_gain(groups
   assert row["ece"].high > 0.03 and row["ece_equal_mass_l2"].low == 0
   assert change["nll"].estimate < 0 < change["nll"].high
   assert (change["accuracy"].low, change["accuracy"].high) == (0, 0)
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), [
+  (0, "60 examples without an error are too few to choose a calibrator by."),
+  (1, "1 error among 60 examples is too few to choose a calibrator by.")])
+def test_the_first_line_says_that_so_few_errors_choose_no_calibrator(wrong, sentence):
+  confidence, predicted = np.random.default_rng(0).uniform(0.96, 0.98, 60)[:, None], np.arange(60) % 2
+  logits = np.log(np.where(np.arange(2) == predicted[:, None], confidence, 1 - confidence)).astype(np.float32)
+  fit, test = (evaluation.Predictions(logits, np.where(np.arange(60) < k, 1 - predicted, predicted).astype(np.int32))
+               for k in (1, wrong))
+  fitted = evaluation.fit([fit], {"TS": calibrators.temperature_scaling()})
+  results = evaluation.judge({"mine": evaluation.Model({"test": [test]}, fitted)}, num_resamples=100)
+  assert results.verdict.first_line == f"Keep the model as it is: 60 examples show no miscalibration, and {sentence}"
 
 
 def test_samples_with_more_errors_are_left_as_they_are():
