@@ -127,8 +127,9 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
 
   Returns:
     ``({row: {column: estimate}}, {(row, earlier row): {column: difference}})``. The differences, of columns that
-    ``compare``, are those of the row minus the earlier row, as ``metrics.paired_difference`` computes them. With
-    several seeds intervals are over test examples and seeds; see ``over_seeds``.
+    ``compare``, are those of the row minus the earlier row, as ``metrics.paired_difference`` computes them. Where
+    errors are few, intervals have the ends of ``few_errors``. With several seeds they are over test examples and seeds;
+    see ``over_seeds``.
   """
   key, some = jax.random.key(0), next(iter(rows.values()))
   block = resamples.blocks_of(len(some.confidence), some.groups)
