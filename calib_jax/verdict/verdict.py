@@ -162,6 +162,7 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
                 "".join(f"{label} is not shown to lower the log loss" for label in labels))
   if row.values is not None and (errors := few_errors.num_wrong(row.values)) < decisions.FEWEST_ERRORS:
     few = (f"{reasons.units(evaluated)} without an error are" if not errors else
+           f"errors in {counted(errors, 'group')} of {evaluated.num_groups:,} are" if evaluated.num_groups else
            f"{counted(errors, 'error')} among {reasons.units(evaluated)} {'is' if errors == 1 else 'are'}")
     none_helps = f"{few} too few to choose a calibrator by"
   if lowering:

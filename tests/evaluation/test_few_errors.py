@@ -46,14 +46,32 @@ def test_sixty_right_answers_have_intervals_with_a_width_and_show_no_gain(groups
   assert (change["accuracy"].low, change["accuracy"].high) == (0, 0)
 
 
-@pytest.mark.parametrize(("wrong", "sentence"), [
-  (0, "60 examples without an error are too few to choose a calibrator by."),
-  (1, "1 error among 60 examples is too few to choose a calibrator by.")])
-def test_the_first_line_says_that_so_few_errors_choose_no_calibrator(wrong, sentence):
+def test_of_two_classes_the_brier_score_of_a_right_and_a_wrong_answer_is_exact():
+  c = np.random.default_rng(1).uniform(0.5, 1, 50)
+  expected = np.sum(c * 2 * (1 - c) ** 2) / c.sum(), np.sum((1 - c) * 2 * c**2) / np.sum(1 - c)
+  assert few_errors.of_right_and_wrong(_values(c, np.ones(50, bool)))["brier"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_calibration_error_is_the_mean_excess_and_what_bins_show_beside_it():
+  values = _values(np.full(60, 0.97), np.ones(60, bool))
+  expected = few_errors.of_right_and_wrong(values)["excess"]
+  excess = few_errors.with_unseen(values.confidence[:, 0] - 1.0, *expected, values)
+  assert excess.estimate == pytest.approx(-0.03, abs=1e-6) and excess.low < -0.03 and excess.high > 0
+  error = evaluation.Estimate(0.08, 0.08, 0.07, 0.081)
+  table = few_errors.of_row(dict.fromkeys(("accuracy", "nll", "brier", "ece"), error), values)
+  assert table["ece"].low == 0
+  assert table["ece"].high == pytest.approx(max(-excess.low, excess.high) + 0.05, abs=1e-6)
+
+
+@pytest.mark.parametrize(("wrong", "groups", "sentence"), [
+  (0, None, "60 examples without an error are too few to choose a calibrator by."),
+  (1, None, "1 error among 60 examples is too few to choose a calibrator by."),
+  (1, np.arange(60), "errors in 1 group of 60 are too few to choose a calibrator by.")])
+def test_the_first_line_says_that_so_few_errors_choose_no_calibrator(wrong, groups, sentence):
   confidence, predicted = np.random.default_rng(0).uniform(0.96, 0.98, 60)[:, None], np.arange(60) % 2
   logits = np.log(np.where(np.arange(2) == predicted[:, None], confidence, 1 - confidence)).astype(np.float32)
-  fit, test = (evaluation.Predictions(logits, np.where(np.arange(60) < k, 1 - predicted, predicted).astype(np.int32))
-               for k in (1, wrong))
+  fit, test = (evaluation.Predictions(logits, np.where(np.arange(60) < k, 1 - predicted, predicted).astype(np.int32),
+                                      groups=groups) for k in (1, wrong))
   fitted = evaluation.fit([fit], {"TS": calibrators.temperature_scaling()})
   results = evaluation.judge({"mine": evaluation.Model({"test": [test]}, fitted)}, num_resamples=100)
   assert results.verdict.first_line == f"Keep the model as it is: 60 examples show no miscalibration, and {sentence}"
