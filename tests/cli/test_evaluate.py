@@ -104,11 +104,13 @@ def test_models_are_named_by_their_files_and_the_better_one_comes_first(files, p
 def test_rows_of_the_test_set_that_are_in_the_fit_set_are_counted(files, tmp_path, capsys):
   fit, test = _arrays(21), _arrays(22)
   mixed = {key: np.concatenate([test[key], fit[key][7:27]]) for key in test}
-  rounded = {"logits": np.round(test["logits"]), "labels": test["labels"]}  # Whose rows are equal by chance.
-  for name, arrays in (("of_fit", fit), ("mixed", mixed), ("other", test), ("rounded", rounded)):
+  coarse = [x | {"logits": np.round(x["logits"] / 2)} for x in (fit, test)]  # Whose rows are equal by chance.
+  assert len({*map(bytes, coarse[0]["logits"])} & {*map(bytes, coarse[1]["logits"])}) > 20
+  for name, arrays in (("of_fit", fit), ("mixed", mixed), ("other", test), ("coarse_fit", coarse[0]),
+                       ("coarse", coarse[1])):
     np.savez(tmp_path / f"{name}.npz", **arrays)
-  for name, number in (("mixed", 20), ("other", 0), ("rounded", 0)):
-    assert _run(tmp_path, "--fit", "of_fit.npz", "--test", f"{name}.npz", "--calibrators=temperature_scaling") == 0
+  for name, number, of_fit in (("mixed", 20, "of_fit"), ("other", 0, "of_fit"), ("coarse", 0, "coarse_fit")):
+    assert _run(tmp_path, "--fit", f"{of_fit}.npz", "--test", f"{name}.npz", "--calibrators=temperature_scaling") == 0
     printed = capsys.readouterr().err
     assert ("hold the scores" in printed) == (number > 0)
     assert not number or f"{number} of the {N + number:,} rows of {name} hold the scores of rows of --fit" in printed
