@@ -1,15 +1,19 @@
 """The first line of the verdict: rarely wrong where the truth is known, and right on ten sets of predictions."""
 
 import re
+import types
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import log_softmax
 
 from calib_jax import calibrators, evaluation
 from calib_jax.evaluation.measures import measure, per_example
-from calib_jax.evaluation.subgroups import class_gaps
+from calib_jax.evaluation.results import Interval
+from calib_jax.evaluation.subgroups import Subgroup, class_gaps
 from calib_jax.verdict import decisions
+from calib_jax.verdict.reasons import subgroup_text
 from calib_jax.verdict.verdict import verdict
 from experiments.estimators.verdicts import (
   Truth,
@@ -249,3 +253,14 @@ def test_the_first_line_of_predictions_whose_truth_is_known(truth):
   judged, line = TRUTHS[truth]
   first_line = judged()
   assert re.fullmatch(line, first_line), first_line
+
+
+def test_the_subgroup_that_is_named_has_an_interval_that_holds_for_all_of_them():
+  offset = Interval(0.1, 0.01, 0.19)
+  of_task = {name: Subgroup(50, 50, 0.8, 0.1, 0.05, 0.1, offset, 0.0, p)
+             for name, p in dict(a=0.5, b=0.5, c=0.5, d=0.5, e=None).items()}
+  results = types.SimpleNamespace(sections={"subgroups": {"test": {"task": {"mine": of_task}}}}, first=("test", None),
+                            row_name=lambda row: "mine")
+  arm = 9 * stats.norm.ppf(1 - 0.05 / 4 / 2) / stats.norm.ppf(0.975)
+  assert subgroup_text(results, ("mine", "none"), of_task["a"]) == (
+    f"overconfident by 10.0 ± {arm:.1f} points (corrected for 4 subgroups)")
