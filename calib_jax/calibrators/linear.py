@@ -1,18 +1,21 @@
 """Vector, matrix and Dirichlet scaling: softmax regressions on the logits or on log-probabilities."""
 
 from collections.abc import Callable
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.lbfgs import TOLERANCE, least_squares, minimize_in_rounds, weighted_nll
-from calib_jax._numerics.softmax import masked_as, unmasked
+from calib_jax._numerics.lbfgs import TOLERANCE, least_squares, minimize_in_rounds, shares, weighted_nll
+from calib_jax._numerics.softmax import masked_as, one_hot, unmasked
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, register
 
 Array = jax.Array
+SEPARATED = 0.1  # Where classes overlap, the p (1 - p) of a class have a sum near the number of its wrong examples.
+PLUNGE = 10.0  # Where they overlap, the least log p of a fit is within this factor of that of temperature scaling.
 
 
 @register
@@ -21,13 +24,14 @@ def vector_scaling() -> Calibrator:
   r"""Vector scaling: ``log softmax(a ⊙ z + b)``, by the mean NLL (Guo et al. 2017).
 
   The problem is convex and is solved by L-BFGS from temperature scaling's optimum. It may change accuracy, and a may be
-  negative. Where the optimum is at infinity (separable data, or a class that never occurs), the fit ends, finite, where
-  its gradient is within tolerance; where every example is right, that is at temperature scaling's bound. A class that a
-  row does not have keeps probability 0 there, whatever its bias.
+  negative. Where examples can be told from others without an error, or a class never occurs, the optimum is at infinity
+  and would promise that no prediction is ever wrong: the labels of the n examples are then mixed with equal
+  probabilities, of weight 1/(n + 1), as in ``temperature_scaling``. A class that a row does not have keeps
+  probability 0 there, whatever its bias.
 
   Returns:
-    A calibrator whose params are ``scale`` a and ``bias`` b ``[K]``, ``converged``, ``iterations`` and
-    ``gradient_norm``, in the solver's units.
+    A calibrator whose params are ``scale`` a and ``bias`` b ``[K]``, ``converged``, ``iterations``,
+    ``gradient_norm``, in the solver's units, and ``at_bound``, which says that every class was told from the others.
 
   >>> calibrator = vector_scaling()
   >>> params = calibrator.fit(jnp.array([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), jnp.array([0, 0, 1, 1]))
@@ -37,7 +41,7 @@ def vector_scaling() -> Calibrator:
   >>> bool(jnp.allclose(probs, jnp.array([[2 / 3, 1 / 3]]), atol=1e-3))
   True
   """
-  return Calibrator(fit_by(_solve_vector), by_row(_apply_vector), "vector_scaling")
+  return Calibrator(fit_by(_solve_vector, of_counts=True), by_row(_apply_vector), "vector_scaling")
 
 
 def _apply_vector(params: dict, logits: Array) -> Array:
@@ -45,12 +49,54 @@ def _apply_vector(params: dict, logits: Array) -> Array:
   return jax.nn.log_softmax(masked_as(scores, logits))
 
 
+def _unless_separated(solve: Callable[[Array], tuple[dict, dict]], start: dict, scores: Callable[[dict], Array],
+                      weights: Array, count: Array) -> dict:
+  """Fits, and where that tells some examples from others without an error, fits again with mixed labels.
+
+  ``solve`` is given the part of each label that is equal probabilities, 0 at first, and returns params and the solver's
+  status. A class is separated where the p (1 - p) of all examples together are below ``SEPARATED``. Where a feature
+  tells some examples of two classes apart, as log-probabilities near 0 do, log p fall far below those of the start.
+  """
+  def least(params):
+    log_probs = jax.nn.log_softmax(scores(params))
+    return jnp.min(log_probs, where=(log_probs > -jnp.inf) & (weights[:, None] > 0), initial=0)
+
+  def parted_by(params):
+    p = jax.nn.softmax(scores(params))
+    separated = count * jnp.sum(weights[:, None] * p * (1 - p), axis=0) < SEPARATED
+    return jnp.all(separated), jnp.any(separated) | (least(params) < jnp.minimum(PLUNGE * least(start), -100))
+
+  def advance(carry):
+    number, _, parted = carry
+    params, status = solve(jnp.where(number > 0, 1 / (count + 1), 0.0).astype(weights.dtype))
+    return number + 1, (params, status), jax.tree.map(lambda x, y: jnp.where(number > 0, x, y), parted,
+                                                      parted_by(params))
+
+  def unfinished(carry):
+    number, _, (_, is_any) = carry
+    return (number == 0) | ((number == 1) & is_any)
+
+  empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(solve, jnp.zeros((), weights.dtype)))
+  no = jnp.zeros((), bool)
+  _, (params, status), (is_all, _) = jax.lax.while_loop(unfinished, advance, (jnp.zeros((), jnp.int32), empty,
+                                                                              (no, no)))
+  return params | status | {"at_bound": is_all}
+
+
+def _pull(logits: Array, labels: Array, weights: Array) -> Array:
+  """What a part of equal probabilities in the labels adds to the gradient of the NLL in the scores, ``[N, K]``."""
+  present = (logits != -jnp.inf).astype(weights.dtype)
+  even = present / jnp.sum(present, axis=1, keepdims=True)
+  return weights[:, None] * (one_hot(labels, logits).astype(weights.dtype) - even)
+
+
 def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
   """Minimises the weighted NLL by steps of each class's slope and bias for which its curvature is near 1, in rounds."""
   # With q = p (1 - p) the curvature of the NLL in a score where a round begins, class k's slope is measured about the
   # q-weighted mean of z_k, so that it has no product with the bias. Where all q are near 0, ``least_squares`` bound
   # its unit.
-  inverse = 1 / solve_nll(logits, labels, weights)["temperature"]
+  count, weights = jnp.sum(weights, dtype=logits.dtype), shares(weights, logits.dtype)
+  inverse = 1 / solve_nll(logits, labels, weights, count)["temperature"]
   # Columns are measured from their means, because scores lose their digits where logits are far from 0. A logit whose
   # score is more than 30 nats below the top one does not move them any further, nor does an absent class.
   of_class = jnp.where(logits == -jnp.inf, 0, weights[:, None])
@@ -59,10 +105,13 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
   origin = jnp.sum(of_class / total[None, :] * near, axis=0)
   relative = unmasked(logits - origin[None, :])
 
+  pull = _pull(logits, labels, weights)
+  of_scale, of_bias = jnp.sum(pull * relative, axis=0), jnp.sum(pull, axis=0)
+
   def scores(params):
     return masked_as(params["scale"][None, :] * relative + params["bias"][None, :], logits)
 
-  def round_from(params):
+  def round_from(mixed, params):
     curvature, mass = _curvatures(scores(params), weights)
     by_class = jnp.sum(curvature, axis=0)
     centre = jnp.sum(curvature * relative, axis=0) / jnp.where(by_class > 0, by_class, 1)
@@ -78,14 +127,16 @@ def _solve_vector(logits: Array, labels: Array, weights: Array) -> dict:
       new = params["scale"] + steps[0] * scale_unit
       constant = params["bias"] + params["scale"] * centre + steps[1] * bias_unit
       new_scores = new[None, :] * (relative - centre[None, :]) + constant[None, :]
-      return weighted_nll(masked_as(new_scores, logits), labels, weights)
+      of_labels = jnp.sum(of_scale * new) + jnp.sum(of_bias * parameters(steps)["bias"])
+      return weighted_nll(masked_as(new_scores, logits), labels, weights) + mixed * of_labels
 
     return nll, parameters, jnp.zeros((2, logits.shape[1]), logits.dtype)
 
   start = {"scale": jnp.full(logits.shape[1], inverse), "bias": jnp.zeros(logits.shape[1], logits.dtype)}
-  params, status = minimize_in_rounds(round_from, start, tolerance=TOLERANCE)
+  params = _unless_separated(lambda mixed: minimize_in_rounds(
+    functools.partial(round_from, mixed), start, tolerance=TOLERANCE), start, scores, weights, count)
   bias = params["bias"] - params["scale"] * origin
-  return {"scale": params["scale"], "bias": bias - jnp.mean(bias)} | status
+  return params | {"bias": bias - jnp.mean(bias)}
 
 
 def _curvatures(scores: Array, weights: Array) -> tuple[Array, Array]:
@@ -103,7 +154,7 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
   .. math:: \text{mean NLL} + \lambda\,\operatorname{mean}_{i \ne j} W_{ij}^2 + \mu\,\operatorname{mean}_i b_i^2
 
   The problem is convex and is solved by L-BFGS from temperature scaling's optimum. It may change accuracy.
-  ``vector_scaling`` says what happens where the optimum is at infinity. A class that a row does not have keeps
+  ``vector_scaling`` says what is done where the optimum is at infinity. A class that a row does not have keeps
   probability 0 there, and counts as a feature of 0 in the scores of the others.
 
   Args:
@@ -111,8 +162,8 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
     off_diagonal: weight λ of the penalty on the off-diagonal weights, at least 0.
 
   Returns:
-    A calibrator whose params are ``weights`` W ``[K, K]``, ``bias`` b ``[K]``, ``converged``, ``iterations`` and
-    ``gradient_norm``, in the solver's units.
+    A calibrator whose params are ``weights`` W ``[K, K]``, ``bias`` b ``[K]``, ``converged``, ``iterations``,
+    ``gradient_norm``, in the solver's units, and ``at_bound``, as ``vector_scaling`` has it.
 
   Raises:
     ValueError, TypeError: if an option is out of range or of another type.
@@ -156,8 +207,8 @@ def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
 def _matrix(name: str, features: Callable[[Array], Array], l2: float, off_diagonal: float) -> Calibrator:
   checks.options(l2=(l2, "[0, inf)"), off_diagonal=(off_diagonal, "[0, inf)"))
   options = {"l2": l2, "off_diagonal": off_diagonal}
-  return Calibrator(fit_by(_solve_matrix, features=features, **options), by_row(_apply_matrix, features=features), name,
-                    options)
+  fit = fit_by(_solve_matrix, of_counts=True, features=features, **options)
+  return Calibrator(fit, by_row(_apply_matrix, features=features), name, options)
 
 
 def _apply_matrix(params: dict, logits: Array, *, features: Callable[[Array], Array]) -> Array:
@@ -172,7 +223,9 @@ def _matrix_scores(params: dict, x: Array) -> Array:
 def _solve_matrix(logits: Array, labels: Array, weights: Array, *, features: Callable[[Array], Array], l2: float,
                   off_diagonal: float) -> dict:
   """Minimises the penalised NLL of ``softmax(W x + b)`` in rounds, each with its own ``Directions``."""
-  x = features(logits)
+  x, count, weights = features(logits), jnp.sum(weights, dtype=logits.dtype), shares(weights, logits.dtype)
+  pull = _pull(logits, labels, weights)
+  of_weights, of_bias = jnp.dot(pull.T, unmasked(x), precision="highest"), jnp.sum(pull, axis=0)
   num_classes = x.shape[1]
   pairs = num_classes * (num_classes - 1)
   penalty = 2 * off_diagonal / pairs
@@ -180,7 +233,7 @@ def _solve_matrix(logits: Array, labels: Array, weights: Array, *, features: Cal
   constant = jnp.sqrt(jnp.clip(penalty * num_classes / (2 * l2) if l2 else jnp.inf, 1e-4, 1e4)).astype(x.dtype)
   own = jnp.eye(num_classes, dtype=bool)
 
-  def round_from(params):
+  def round_from(mixed, params):
     base = _matrix_scores(params, x)
     directions = _directions(unmasked(x), constant, base, weights, penalty)
 
@@ -195,15 +248,17 @@ def _solve_matrix(logits: Array, labels: Array, weights: Array, *, features: Cal
     def objective(steps):
       nll = weighted_nll(base + directions.score_change(steps), labels, weights)
       new = parameters(steps)
+      nll += mixed * (jnp.sum(of_weights * new["weights"]) + jnp.sum(of_bias * new["bias"]))
       return nll + off_diagonal / pairs * jnp.sum(new["weights"] ** 2, where=~own) + l2 * jnp.mean(new["bias"] ** 2)
 
     return objective, parameters, directions.zero()
 
-  inverse = 1 / solve_nll(x, labels, weights)["temperature"]
+  inverse = 1 / solve_nll(x, labels, weights, count)["temperature"]
   start = {"weights": jnp.where(own, inverse, 0), "bias": jnp.zeros(num_classes, x.dtype)}
   # The penalties leave directions of little curvature, along which a small gradient may still be far from the optimum.
-  params, status = minimize_in_rounds(round_from, start, tolerance=TOLERANCE / 10)
-  return params | status
+  return _unless_separated(lambda mixed: minimize_in_rounds(
+    functools.partial(round_from, mixed), start, tolerance=TOLERANCE / 10), start,
+    functools.partial(_matrix_scores, x=x), weights, count)
 
 
 class Directions(NamedTuple):

@@ -252,3 +252,37 @@ def test_beta_calibration_knows_that_a_bound_does_not_hold_the_optimum(monkeypat
   logits, labels = (x[1:] for x in _extreme("1"))  # Of a shape that no other test has compiled.
   monkeypatch.setattr(logistic, "_logistic", failing)
   assert not calibrators.beta_calibration().fit(logits, labels)["converged"]
+
+
+def _mixed_objective(params, x, labels, penalties):
+  """The NLL of labels mixed with equal probabilities, of weight 1 / (n + 1), and the penalties, in float64."""
+  count, num_classes = x.shape
+  weights, bias = params[:-num_classes].reshape(num_classes, -1), params[-num_classes:]
+  if weights.shape[1] == 1:
+    weights = np.diag(weights[:, 0])
+  log_probs = special.log_softmax(x @ weights.T + bias, axis=1)
+  part = 1 / (count + 1)
+  nll = -(1 - part) * log_probs[np.arange(count), labels].mean() - part * log_probs.mean()
+  off = weights[~np.eye(num_classes, dtype=bool)]
+  return nll + penalties[0] * np.mean(off**2) + penalties[1] * np.mean(bias**2)
+
+
+@pytest.mark.parametrize("is_parted", [True, False])
+@pytest.mark.parametrize("name", ["vector_scaling", "matrix_scaling", "dirichlet"])
+def test_separable_labels_are_mixed_with_equal_probabilities(name, is_parted):
+  rng = np.random.default_rng(0)
+  logits = (4 * rng.normal(size=(40, 3))).astype(np.float32)
+  labels = logits.argmax(1).astype(np.int32)
+  if not is_parted:  # Class 2 is still told from the others without an error.
+    labels = np.where((labels < 2) & (np.arange(40) % 3 == 0), 1 - labels, labels).astype(np.int32)
+    logits[:, 2] += np.where(labels == 2, 9, -9)
+  params = (calibrator := getattr(calibrators, name)()).fit(logits, labels)
+  assert bool(params["at_bound"]) == is_parted and params["converged"]
+  log_probs = np.asarray(calibrator.apply(params, logits))
+  x = special.log_softmax(logits.astype(np.float64), axis=1) if name == "dirichlet" else logits.astype(np.float64)
+  penalties = (0.0, 0.0) if name == "vector_scaling" else (100.0, 1.0)
+  start = np.concatenate([np.ones(3) if name == "vector_scaling" else np.eye(3).ravel(), np.zeros(3)])
+  best = optimize.minimize(_mixed_objective, start, (x, labels, penalties), tol=1e-10)
+  own = np.concatenate([np.ravel(params.get("scale", params.get("weights"))), params["bias"]]).astype(np.float64)
+  assert _mixed_objective(own, x, labels, penalties) == pytest.approx(best.fun, rel=1e-4)
+  assert log_probs.min() > -60
