@@ -14,7 +14,7 @@ from calib_jax import _checks as checks
 from calib_jax import metrics
 from calib_jax.evaluation.results import Estimate, Interval, Values
 from calib_jax.intervals.bias_models import NORM_2, BiasModel, bias_model
-from calib_jax.intervals.resamples import Resampled
+from calib_jax.intervals.resamples import LEAST_REDRAWS, Resampled
 from calib_jax.metrics import resampled_errors
 
 FEWER = 20  # Slow errors have the number of resamples divided by this.
@@ -102,7 +102,7 @@ class Column:
     """Returns how many redraws the p-value of a calibration error counts."""
     if isinstance(self.compute, ClasswiseError):
       return CLASSWISE_REDRAWS
-    return num_resamples // FEWER if self.compute.slow else num_resamples
+    return num_resamples // FEWER if self.compute.slow else max(num_resamples, LEAST_REDRAWS)
 
 
 SCORES, BINS, OTHERS, PARTS = GROUPS = (  # The tables of the page, in its order, of so many columns as fit on a screen.

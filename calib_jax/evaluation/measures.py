@@ -142,14 +142,22 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
   for (row, other), changes in differences_of_means.items():
     changes |= differences_of_errors[row, other]
     differences[row, other] = {}
+    are_few = few_errors.are_few(rows[row]) or few_errors.are_few(rows[other])
     for name, column in COLUMNS.items():
+      if are_few and isinstance(column.compute, RiskCoverage):
+        continue  # A few errors decide such a number, and their places may be chance.
       if column.compare and name in changes:
         least, most = _range(column, rows[row])
-        change = few_errors.of_difference(name, changes[name], rows[row], rows[other])
+        change = few_errors.of_difference(name, changes[name], rows[row], rows[other], _of_one_model(row, other))
         wider = over_seeds(change, *(tables[x][name].per_seed for x in (row, other)))
         differences[row, other][name] = wider.within(least - most, most - least)
   return {row: {name: _of_population(column, table[name], rows[row]) for name, column in COLUMNS.items()
                 if name in table} for row, table in tables.items()}, differences
+
+
+def _of_one_model(row: Hashable, other: Hashable) -> bool:
+  """Whether two rows are of one model: keys without the name of a model are labels of its calibrators."""
+  return not isinstance(row, tuple) or row[0] == other[0]
 
 
 def _range(column: Column, values: Values) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from calib_jax.intervals.calibration_tests import p_value_of
 LEVEL = 0.95
 BATCH = 100_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
 MOST_EXAMPLES = 100_000  # Examples up to which resamples draw them one by one, and not in blocks.
+LEAST_REDRAWS = 100  # Of fewer, no p-value could be below 0.0125, the limit of one of four tests.
 BLOCKS, CELLS = 512, 4096  # Blocks that are drawn of more examples, and cells of confidences whose sums they have.
 
 
@@ -73,7 +74,8 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
   count, most = len(next(iter(rows.values()))[0]), next(iter(errors.values()))[1]
   group, num_groups = draws.group_numbers(groups, count)
   unit, num_units = (group, num_groups) if block is None else (None, block.max() + 1)
-  order, halves, fifths, outcomes = map(np.asarray, _words(num_units, key, most))
+  redraws = {name: max(number, LEAST_REDRAWS) if number == most else number for name, (_, number) in errors.items()}
+  order, halves, fifths, outcomes = map(np.asarray, _words(num_units, key, max(redraws.values())))
   values: dict[tuple, list[np.ndarray]] = collections.defaultdict(list)
 
   def drawn(index):
@@ -86,15 +88,15 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
   def add(row, kind, first, sums):
     """Adds the errors ``[R, 1 + S]`` that have resamples from the number ``first`` on."""
     for name, (error, number) in errors.items():
-      if number > first:
+      if (redraws[name] if kind == "redrawn" else number) > first:
         values[row, name, kind].append(mean_first(np.stack([error(x) for x in sums], axis=1)))
 
   # A half and its rest are the same examples together, whatever the half is: all, or all but one.
   pair = drawn(order[None, :max(len(order) // 2 * 2, 1)])
   pairs = {row: sums(row, pair, correct) for row, (_, correct, _) in rows.items()}
   for batch in batches(most, count if block is None else CELLS):
-    half = drawn(draws.half_and_rest(halves[batch], order)[0])
-    fifth = drawn(draws.fifth(fifths[batch], order))
+    half = drawn(draws.half_and_rest(halves[:most][batch], order)[0])
+    fifth = drawn(draws.fifth(fifths[:most][batch], order))
     for row, (_, correct, _) in rows.items():
       of_half = sums(row, half, correct)
       # Of one example or group alone, a half and its rest are the whole sample.
@@ -103,7 +105,7 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
         add(row, kind, batch.start, of_kind)
   members, sample = draws.members(groups, count), np.ones((1, count if block is None else num_units), bool)
   rho = {row: np.float32(draws.dependence(*arrays, members)) for row, (*arrays, _) in rows.items()}
-  for batch in batches(most, count):
+  for batch in batches(max(redraws.values()), count):
     own = draws.uniform(outcomes[batch], count)
     for row, (confidence, *_) in rows.items():
       numbers = draws.shared(outcomes[batch], own, group, num_groups, rho[row])
@@ -112,8 +114,9 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
   for row, (_, correct, seeds) in rows.items():
     add(row, "observed", -1, [x.exact.sums(np.ones((1, count), bool), correct[:, s]) for s, x in enumerate(seeds)])
     for name, (_, number) in errors.items():
-      half, rest, fifth, redrawn, (value,) = (
-        np.concatenate(values[row, name, kind])[:number] for kind in ("half", "rest", "fifth", "redrawn", "observed"))
+      half, rest, fifth, (value,) = (
+        np.concatenate(values[row, name, kind])[:number] for kind in ("half", "rest", "fifth", "observed"))
+      redrawn = np.concatenate(values[row, name, "redrawn"])[:redraws[name]]
       assessed.setdefault(row, {})[name] = Resampled(
         value, moments(half, rest, fifth), redrawn.mean(0), p_value_of(value, redrawn),
         (half[:, 0]**2 - rest[:, 0]**2) / 2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calib_jax import calibrators, evaluation
+from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation import few_errors
 from calib_jax.evaluation.measures import measure, per_example
 
@@ -39,11 +39,45 @@ def test_sixty_right_answers_have_intervals_with_a_width_and_show_no_gain(groups
   tables, differences = measure(rows, num_resamples=100)
   row, change = tables[ROW], differences[OTHER, ROW]
   assert row["accuracy"].value == row["accuracy"].high == 1
-  assert 0.9 < row["accuracy"].low < stats.binomtest(60, 60).proportion_ci(0.95).low
+  exact = stats.binomtest(60, 60).proportion_ci(0.95).low
+  assert row["accuracy"].low == pytest.approx(exact) if groups is None else 0.9 < row["accuracy"].low < exact
   assert row["nll"].low < 0.0305 and row["nll"].high > 0.06 and row["ece"].p_value > 0.05 and row["ece"].low == 0
   assert row["ece"].high > 0.03 and row["ece_equal_mass_l2"].low == 0
-  assert change["nll"].estimate < 0 < change["nll"].high
+  assert row["aurc"].high > 0.01 and row["excess_aurc"].high > 0.01 and row["classwise"].high > 0.03
+  assert row["coverage_at_1"].low == 0 and row["coverage_at_1"].high == row["coverage_at_5"].high == 1
+  assert change["nll"].estimate < 0 < change["nll"].high and change["ece"].low < 0 < change["ece"].high
   assert (change["accuracy"].low, change["accuracy"].high) == (0, 0)
+  assert not {"aurc", "excess_aurc", "coverage_at_1", "coverage_at_5"} & set(change)
+
+
+def test_the_exact_interval_of_three_errors_of_200_does_not_end_at_100_percent():
+  row = measure({ROW: _values(np.full(200, 0.98), np.arange(200) >= 3)}, num_resamples=40)[0][ROW]["accuracy"]
+  assert (row.low, row.high) == pytest.approx(tuple(stats.binomtest(197, 200).proportion_ci(0.95)))
+
+
+def test_two_models_of_equal_predictions_may_differ_and_a_calibrator_of_one_may_not():
+  values = _values(np.full(60, 0.97), np.arange(60) > 0)
+  changes = measure({("a", "none"): values, ("a", "TS"): values, ("b", "none"): values}, num_resamples=40)[1]
+  assert changes[("a", "TS"), ("a", "none")]["accuracy"].low == 0
+  between = ("b", "none"), ("a", "none")
+  of_two_and_two = 1.96 * (4 / 64 / 64) ** 0.5  # Two examples of each kind added to 60 that are equal.
+  assert (changes[between]["accuracy"].low, changes[between]["accuracy"].high) == pytest.approx(
+    (-of_two_and_two, of_two_and_two))
+
+
+def test_the_aurc_is_the_mean_of_errors_times_the_weights_of_their_ranks():
+  rng = np.random.default_rng(0)
+  confidence, wrong = rng.integers(1, 30, 200) / 30, rng.uniform(size=200) < 0.3
+  expected = metrics.aurc(confidence.astype(np.float32), ~wrong)
+  assert np.mean(few_errors._rank_weights(confidence) * wrong) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(("number", "groups", "low"), [(367, None, 0), (368, None, 1), (736, np.arange(736) // 2, 1),
+                                                       (734, np.arange(734) // 2, 0)])
+def test_a_coverage_at_a_risk_is_shown_by_so_many_right_answers(number, groups, low):
+  # 0.99^368 is the first power below 2.5%.
+  values = _values(np.full(number, 0.995), np.ones(number, bool), groups=groups)
+  assert measure({ROW: values}, num_resamples=20)[0][ROW]["coverage_at_1"].low == low
 
 
 def test_of_two_classes_the_brier_score_of_a_right_and_a_wrong_answer_is_exact():
