@@ -4,8 +4,9 @@ Run: python -m experiments.coverage
 
 Each simulation draws a sample from data whose posterior is known (estimators/simulation.py), computes the 95% interval
 of a metric and checks whether it holds the value that the metric tends to as N grows. The differences of two models are
-those of estimators/differences.py, and p-values of dependent rows those of estimators/dependence.py. In the end the
-tables of results/coverage.md are written from all of them. Everything takes about four hours on one CPU core.
+those of estimators/differences.py, p-values of dependent rows those of estimators/dependence.py, and samples with few
+errors, by the whole of an evaluation, those of estimators/few_errors.py. In the end the tables of results/coverage.md
+are written from all of them. Everything takes about five hours on one CPU core.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ import pandas as pd
 
 from calib_jax import metrics
 from experiments.common import commands, markdown, studies
-from experiments.estimators import dependence, differences, simulation
+from experiments.estimators import dependence, differences, few_errors, simulation
 from experiments.estimators.simulation import dirichlet, gaussian_mixture, six_confidences
 
 REPEATS = {100: 500, 300: 500, 1000: 500, 10_000: 200}  # Simulations by the number of examples.
@@ -98,4 +99,5 @@ STUDY = studies.Study("coverage", ("metric", "model", "size"), tuple(CELLS), cov
 
 
 if __name__ == "__main__":
-  studies.in_docs(__spec__.name, __doc__, commands.RESULTS / "coverage.md", STUDY, differences.STUDY, dependence.STUDY)
+  studies.in_docs(__spec__.name, __doc__, commands.RESULTS / "coverage.md", STUDY, differences.STUDY, dependence.STUDY,
+                  few_errors.STUDY)

@@ -111,7 +111,8 @@ def _of_curve(table: dict[str, Estimate], values: Values) -> dict[str, Estimate]
     return {}
   chance = 1 - values.confidence.astype(np.float64) + 1e-12
   weights = np.stack([_rank_weights(of_seed) for of_seed in values.confidence.T], axis=1)
-  expected, square = ((weights**power * chance).sum() / chance.sum() for power in (1, 2))
+  # Errors of noise are anywhere, and cost more than those that the model expects among its least sure answers.
+  expected, square = (max((weights**power * chance).sum() / chance.sum(), (weights**power).mean()) for power in (1, 2))
   area = with_unseen((weights * ~values.correct).mean(axis=1), 0.0, expected, values, square)
   risk, most, least = (1 - x for x in (table["accuracy"].value, table["accuracy"].low, table["accuracy"].high))
   fewer = ~values.correct * (least / risk if risk > 0 else 0.0)
@@ -195,7 +196,7 @@ def of_difference(name: str, change: Interval, values: Values, other: Values, is
 def _of_accuracies(change: Interval, values: Values, other: Values, is_same_model: bool) -> Interval:
   """The difference of two accuracies: where few examples tell the rows apart, two more of each kind do.
 
-  That is as Agresti & Min (2005). A calibrator that changes no prediction of its model changes no accuracy.
+  A calibrator that changes no prediction of its model changes no accuracy.
   """
   if values.correct.shape != other.correct.shape:
     return change

@@ -21,6 +21,8 @@ from calib_jax.predictions.predictions import Subgroups
 # NAME_p and NAME_debiased.
 SHORT_TABLE = ("accuracy", "nll", "brier", "ece", "ece_floor", "ece_p", "ece_debiased")
 
+# Groups of dependent examples, or the effective number of examples with weights, from which there are intervals.
+FEWEST_UNITS = 10
 RowKey = tuple[str, str]  # The name of the model and the label of the calibrator.
 
 
@@ -215,6 +217,11 @@ class EvaluatedSet:
   def num_units(self) -> float:
     """How many examples, or groups of them, intervals are over; with weights their effective number."""
     return self.num_effective or self.num_groups or self.num_examples
+
+  @property
+  def has_few_units(self) -> bool:
+    """Whether the spread of so few groups, or of examples with such weights, and so every interval, is not known."""
+    return (self.num_groups or self.num_effective) is not None and self.num_units < FEWEST_UNITS
 
 
 @dataclasses.dataclass(frozen=True)

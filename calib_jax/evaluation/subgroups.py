@@ -41,7 +41,7 @@ class Subgroup:
     p_value: the probability of an ECE as large as this if the model is calibrated, corrected for the number of
       subgroups (Holm).
     offset: the mean confidence minus the accuracy, with its interval.
-    offset_of_others: that of the other examples; None without any.
+    offset_of_others: that of the other examples, with its interval; None without any.
     worse_p_value: the p-value of an offset that is at most as far from 0 as that of the others, corrected (Holm); None
       if either has fewer than ``FEWEST`` units.
   """
@@ -53,7 +53,7 @@ class Subgroup:
   floor: float
   p_value: float
   offset: Interval
-  offset_of_others: float | None
+  offset_of_others: Interval | None
   worse_p_value: float | None
 
   @property
@@ -82,7 +82,7 @@ def measured(values: Values, subgroups: Subgroups, *, num_bins: int = 15, num_re
   offsets = [sample.sum_of_means((rows, 1)) for rows in members]
   others = [np.flatnonzero(subgroups.number != k) for k in range(len(members))]
   worse = [sample.worse(*pair) for pair in zip(members, others, strict=True)]
-  of_others = [float(sample.mean(sample.excess, rows).mean()) if len(rows) else None for rows in others]
+  of_others = [sample.sum_of_means((rows, 1)).interval.within(-1, 1) if len(rows) else None for rows in others]
   by_name = {name: Subgroup(
     len(rows), sample.num_units(rows), float(sample.mean(values.correct, rows).mean()), float(ece[k]), float(floor[k]),
     p_value, offsets[k].interval.within(-1, 1), of_others[k], None if np.isnan(worse_p) else worse_p)

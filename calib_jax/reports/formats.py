@@ -88,7 +88,7 @@ class ShownColumn:
             "p": "p" if is_ece else f"p of {heading}",
             "debiased": "debiased ECE %" if is_ece else f"debiased {heading}"}[self.number]
 
-  def cell(self, row: Row, num_resamples: int) -> str:
+  def cell(self, row: Row, num_resamples: int, *, has_interval: bool = True) -> str:
     """Returns the number of a row as text; "" if the row has none."""
     estimate, scale = row.estimates.get(self.column.name), self.column.scale
     if estimate is None:
@@ -96,7 +96,7 @@ class ShownColumn:
     if self.number == "p":
       return p_text(estimate.p_value, self.column.name, num_resamples)
     if self.number == "debiased" or not self.column.bias:
-      return cell(estimate, scale)
+      return cell(estimate, scale) if has_interval else f"{scale * estimate.estimate:.{digits_of(scale)}f}"
     return f"{scale * (estimate.floor if self.number == 'floor' else estimate.value):.{digits_of(scale)}f}"
 
 
@@ -114,7 +114,7 @@ def _shown(results: Results, every: bool) -> list[ShownColumn]:
 
 
 def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
-  """Formats results as the cells of a table.
+  """Formats results as the cells of a table, without intervals where there are too few groups or such weights.
 
   Args:
     results: the results.
@@ -125,8 +125,9 @@ def to_rows(results: Results, *, every: bool = False) -> list[list[str]]:
   """
   shown = _shown(results, every)
   head = ["evaluated on", "trained with", "calibrated by", *(column.heading for column in shown)]
-  rows = [[set_name, *key, *(column.cell(row, results.num_resamples) for column in shown)]
-          for set_name, _, key, row in results.rows]
+  rows = [[set_name, *key, *(column.cell(row, results.num_resamples, has_interval=not evaluated.has_few_units)
+                             for column in shown)]
+          for set_name, evaluated, key, row in results.rows]
   # One set is named in the note, and predictions without a model have the name of their set.
   places = [i for i in range(len(head))
             if i > 1 or len({row[i] for row in rows}) > 1 or (i and rows[0][i] not in results.sets)]

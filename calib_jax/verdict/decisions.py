@@ -19,7 +19,6 @@ FEWEST = 30  # Examples of a class whose gap is judged.
 POINT = 0.01  # The loss of accuracy that the verdict mentions.
 OFF = 0.05  # Probabilities with a calibration error beyond this are not to be relied on.
 WIDE = 0.05  # An arm of the interval of the mean confidence from which on there are too few examples to tell.
-FEWEST_GROUPS = 10  # Groups of dependent examples, or more, from which intervals are judged.
 FEWEST_ERRORS = 5  # Wrong answers, or groups with one, below which it is said that they choose no calibrator.
 LIKE_GUESSING = 0.02  # The share of a guess's log loss that a model gains at most where it is no better.
 
@@ -49,15 +48,10 @@ def difference(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey)
   return reverse and -reverse
 
 
-def has_few_groups(evaluated: EvaluatedSet) -> bool:
-  """Returns whether examples belong to so few groups that their spread, and so every interval, is not known."""
-  return evaluated.num_groups is not None and evaluated.num_groups < FEWEST_GROUPS
-
-
 def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, number: int = 1) -> str:
   """Returns "better" or "worse" if the difference of two rows, one of ``number``, excludes zero, and else ""."""
   change = difference(evaluated, metric, row, other)
-  if not COLUMNS[metric].compare or change is None or has_few_groups(evaluated):
+  if not COLUMNS[metric].compare or change is None or evaluated.has_few_units:
     return ""
   direction = side(change if number == 1 else corrected(change, number))
   if not direction:
@@ -104,8 +98,11 @@ def best(evaluated: EvaluatedSet, metric: str, rows: Sequence[RowKey], number: i
 
 
 def is_off(error: Estimate, number: int) -> bool:
-  """Returns whether a calibration error is above ``OFF`` by an interval that holds for ``number`` sets at once."""
-  return is_above(error, OFF, number)
+  """Returns whether a calibration error is above ``OFF`` by an interval that holds for ``number`` sets at once.
+
+  Its p-value must show it too, at the part of one of ``TESTS``, so that no line that says so contradicts another one.
+  """
+  return is_above(error, OFF, number) and is_miscalibrated(error, max(number, TESTS))
 
 
 def is_above(error: Estimate, limit: float, number: int) -> bool:
@@ -116,6 +113,23 @@ def is_above(error: Estimate, limit: float, number: int) -> bool:
 def excess_of(row: Row) -> Interval:
   """Returns the mean confidence minus the accuracy of a row, with the interval of one of ``TESTS`` tests."""
   return corrected(row.excess, TESTS).within(-1, 1)
+
+
+def fault(evaluated: EvaluatedSet, row: RowKey) -> str:
+  """Returns what the first three of ``TESTS`` show of a row, which every sentence says: one decision for all of them.
+
+  It is "mean" (the mean confidence is wrong), "places" (the ECE is above chance), "classes" (the confidence of single
+  predicted classes is wrong), "few" (nothing is shown, and so few examples would hide much) or "" (nothing is shown).
+  """
+  measured = evaluated.rows[row]
+  if side(excess_of(measured)):
+    return "mean"
+  if is_miscalibrated(measured.estimates["ece"], TESTS):
+    return "places"
+  if measured.values is not None and evaluated.num_classes and (
+      miscalibrated_classes(class_gaps(measured.values, evaluated.num_classes)).size):
+    return "classes"
+  return "few" if is_wide(measured.excess, evaluated.num_units) else ""
 
 
 def is_wide(excess: Interval, num_units: float) -> bool:
@@ -150,7 +164,7 @@ def least_gain(row: Row, num_classes: int) -> float:
   gains = [2 * max(gap, 0.0) ** 2 for gap in gaps]
   if row.values is not None and num_classes:
     of_class = class_gaps(row.values, num_classes)
-    certain = np.maximum(abs(of_class.gap) - _class_quantile(of_class) * of_class.error, 0)
+    certain = np.maximum(abs(of_class.gap) - margins(of_class), 0)
     is_judged = of_class.count >= FEWEST
     gains.append(2 * float(np.sum(of_class.share[is_judged] * certain[is_judged] ** 2)))
   return max(gains)
@@ -221,7 +235,12 @@ def lost_accuracy(evaluated: EvaluatedSet, row: RowKey, reference: RowKey | None
 
 def miscalibrated_classes(gaps: ClassGaps) -> np.ndarray:
   """Returns the classes whose gap is not chance, by intervals that hold for all classes at once, of ``TESTS`` tests."""
-  return np.flatnonzero((gaps.count >= FEWEST) & (abs(gaps.gap) > _class_quantile(gaps) * gaps.error))
+  return np.flatnonzero((gaps.count >= FEWEST) & (abs(gaps.gap) > margins(gaps)))
+
+
+def margins(gaps: ClassGaps) -> np.ndarray:
+  """Returns by how much the gaps of all classes may be wrong at once, by one of ``TESTS`` tests."""
+  return _class_quantile(gaps) * gaps.error
 
 
 def _class_quantile(gaps: ClassGaps) -> float:

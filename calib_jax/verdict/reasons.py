@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from calib_jax.evaluation.numbers import counted, distinct_texts, error_text, p_text, points
-from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, Row, RowKey
+from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, RowKey
 from calib_jax.evaluation.subgroups import FEWEST, Subgroup, class_gaps
 from calib_jax.predictions import automatic
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions
 
 MOST = 5  # Models and sets of which sentences speak.
+CORRECTED = f"corrected for {decisions.TESTS} tests"
 
 
 def reasons(results: Results, row: RowKey) -> list[str]:
@@ -25,7 +26,7 @@ def reasons(results: Results, row: RowKey) -> list[str]:
   model, label = row
   models = list(dict.fromkeys(name for name, _ in evaluated.rows))
   others = [name for name in models if name != model]
-  sentence = confidence(evaluated.rows[model, UNCALIBRATED], results.num_resamples)
+  sentence = confidence(results, (model, UNCALIBRATED), is_lowered=label != UNCALIBRATED)
   return [f"{model}: {sentence}" if others else sentence,
           _after(results, evaluated, row) if label != UNCALIBRATED else "",
           *(_against(evaluated, name, model) for name in others[:MOST]), _one_seed(evaluated, models),
@@ -33,28 +34,37 @@ def reasons(results: Results, row: RowKey) -> list[str]:
           *_detection(results, row),
           *(_not_used(results, evaluated, (name, other), label) for name, other in evaluated.rows
             if name == model and other not in (UNCALIBRATED, label)),
-          *(f"{label} ended at a bound of its range: its temperature is not determined." for name, label
-            in evaluated.rows if name == model and label != UNCALIBRATED and is_at_bound(results, model, label)),
+          *(f"{label} ended at a bound of its range: its fit set does not determine it."
+            for name, label in evaluated.rows
+            if name == model and label != UNCALIBRATED and is_at_bound(results, model, label)),
           _conventions(results), *results.failed.values()]
 
 
-def confidence(row: Row, num_resamples: int) -> str:
-  """Says whether confidences are too high or too low, by two of the tests of ``decisions.TESTS``."""
-  error, excess = row.estimates["ece"], decisions.excess_of(row)
-  p = p_text(error.p_value, "ece", num_resamples)
-  is_above, side = decisions.is_miscalibrated(error, decisions.TESTS), decisions.side(excess)
+def confidence(results: Results, row: RowKey, *, is_lowered: bool = False) -> str:
+  """Says what ``decisions.fault`` is, with the ECE and the mean confidence.
+
+  ``is_lowered`` says that a calibrator is shown to lower the log loss, the fourth of ``decisions.TESTS``.
+  """
+  _, evaluated = results.first
+  error, excess = evaluated.rows[row].estimates["ece"], decisions.excess_of(evaluated.rows[row])
+  p, fault = p_text(error.p_value, "ece", results.num_resamples), decisions.fault(evaluated, row)
   measured = (f"its ECE is {100 * error.value:.1f}%, and a perfectly calibrated model of this size would show "
               f"{100 * error.floor:.1f}% (p {p if p.startswith('≤') else f'= {p}'})")
-  direction = "above" if excess.estimate > 0 else "below"
-  if side:
-    sentence = f"{offset_text(excess).capitalize()}: {measured}"
-    return f"{sentence}{'' if is_above else ', so that the ECE alone does not show it'}."
-  mean = f"the mean confidence is {points(excess)} {direction} the accuracy"
-  if is_above:
-    return f"The confidence is wrong in places: {measured}; no error of its mean is shown: {mean}."
+  if fault == "mean":
+    is_above = decisions.is_miscalibrated(error, decisions.TESTS)
+    return (f"{offset_text(excess).capitalize()} ({CORRECTED}): {measured}"
+            f"{'' if is_above else ', so that the ECE alone does not show it'}.")
+  mean = f"the mean confidence is {points(excess)} {'above' if excess.estimate > 0 else 'below'} the accuracy"
+  if fault == "places":
+    return f"The confidence is wrong in places: {measured}; no error of its mean is shown: {mean} ({CORRECTED})."
   why = (f", of which one of {decisions.TESTS} tests must be below {decisions.SIGNIFICANCE / decisions.TESTS:g}"
          if decisions.is_miscalibrated(error) else "")
-  return f"No miscalibration can be shown: {measured}{why}; {mean}."
+  begin = ("Only the confidence of classes is shown to be wrong" if fault == "classes" else
+           "Only the log loss shows a miscalibration" if is_lowered else
+           f"{units(evaluated)} would hide much miscalibration" if fault == "few" else
+           "Of all examples together, no miscalibration can be shown" if decisions.worse_subgroups(results, row) else
+           "No miscalibration can be shown")
+  return f"{begin}: {measured}{why}; {mean} ({CORRECTED})."
 
 
 def _after(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
@@ -117,9 +127,8 @@ def _one_seed(evaluated: EvaluatedSet, models: Sequence[str]) -> str:
 
 
 def _classes(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
-  names = class_names(results, evaluated, row)
-  when = f" after {row[1]}" if row[1] != UNCALIBRATED else ""
-  return f"Predictions of class {names} are miscalibrated{when}." if names else ""
+  clause = classes(results, evaluated, row)
+  return f"{clause[0].upper()}{clause[1:]}." if clause else ""
 
 
 def _options(results: Results, row: RowKey) -> str:
@@ -246,16 +255,21 @@ def is_at_bound(results: Results, model: str, label: str) -> bool:
   return any(bool(np.any(automatic.own(p).get("at_bound", False))) for p in params)
 
 
-def class_names(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
-  """Returns the classes that have a gap that is not chance, or ""."""
+def classes(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
+  """Says which predicted classes have a gap that is not chance, or ""."""
   values = evaluated.rows[row].values
   if values is None or not evaluated.num_classes:
     return ""
   gaps = class_gaps(values, evaluated.num_classes)
-  classes = sorted(decisions.miscalibrated_classes(gaps), key=lambda k: -abs(gaps.gap[k]))
-  names = [f"{results.class_name(k)} ({'over' if gaps.gap[k] > 0 else 'under'}confident by "
-           f"{100 * abs(gaps.gap[k]):.1f} points)" for k in classes[:3]]
-  return ", ".join(names) + (f" and {len(classes) - 3} more" if len(classes) > 3 else "")
+  wrong = sorted(decisions.miscalibrated_classes(gaps), key=lambda k: -abs(gaps.gap[k]))
+  margins = decisions.margins(gaps)
+  if not wrong:
+    return ""
+  names = [f"{results.class_name(k)} ({direction(gaps.gap[k])} by {100 * abs(gaps.gap[k]):.1f} ± "
+           f"{100 * margins[k]:.1f} points)" for k in wrong[:3]]
+  more, when = f" and {len(wrong) - 3} more" if len(wrong) > 3 else "", f" after {row[1]}" * (row[1] != UNCALIBRATED)
+  return (f"predictions of class {', '.join(names)}{more} are miscalibrated{when} (corrected for "
+          f"{evaluated.num_classes:,} classes and {decisions.TESTS} tests)")
 
 
 def listed(names: Sequence[str]) -> str:

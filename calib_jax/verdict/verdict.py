@@ -7,19 +7,27 @@ from collections.abc import Collection, Mapping, Sequence
 
 from calib_jax.evaluation import few_errors
 from calib_jax.evaluation.numbers import counted, distinct_texts, ends, error_text, points
-from calib_jax.evaluation.results import EvaluatedSet, Recommendation, Results, Row, RowKey, Verdict
+from calib_jax.evaluation.results import (
+  FEWEST_UNITS,
+  EvaluatedSet,
+  Recommendation,
+  Results,
+  Row,
+  RowKey,
+  Verdict,
+)
 from calib_jax.predictions import fitting
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions, reasons, uses
-from calib_jax.verdict.reasons import class_names, detection, is_at_bound, listed, named
+from calib_jax.verdict.reasons import classes, detection, is_at_bound, listed, named
 
 
 def verdict(results: Results) -> Verdict:
   """Returns what to do with the model, or with the best one of several, and sentences that say why."""
   test_set, evaluated = results.first
   models = list(dict.fromkeys(model for model, _ in evaluated.rows))
-  if decisions.has_few_groups(evaluated):
-    return _few_groups(results, models[0])
+  if evaluated.has_few_units:
+    return _few_units(results, models[0])
   calibrators = {model: [label for name, label in evaluated.rows if name == model and label != UNCALIBRATED]
                  for model in models}
   determined = {model: [label for label in labels if not is_at_bound(results, model, label)]
@@ -72,26 +80,29 @@ def _models(evaluated: EvaluatedSet, calibrators: Mapping[str, Sequence[str]]) -
       f"higher accuracy, {100 * accuracy[by_accuracy]:.1f} against {100 * accuracy[leader]:.1f}%.")
   elif by_loss:
     is_shown = decisions.side(decisions.difference(evaluated, "accuracy", leader, runner_up))
-    text = (f"Use {names[leader]}: log loss{after} {low} against {high} of {of} (lower by {ends(gain)}), {shares}"
-            f"{'' if is_shown else ' (no difference in accuracy is shown)'}.")
+    text = (f"Use {names[leader]}: log loss{after} {low} against {high} of {of} (lower by {ends(gain)}, corrected for "
+            f"2 tests), {shares}{'' if is_shown else ' (no difference in accuracy is shown)'}.")
   elif by_accuracy:
-    text = (f"Use {names[leader]}: {shares} of {of} ({100 * more.low:.1f} to {100 * more.high:.1f} points more); no "
-            f"model is shown to have the lowest log loss{after} ({low} against {high}).")
+    text = (f"Use {names[leader]}: {shares} of {of} ({100 * more.low:.1f} to {100 * more.high:.1f} points more, "
+            f"corrected for 2 tests); no model is shown to have the lowest log loss{after} ({low} against {high}).")
   else:
     kind, text = "undecided", (f"No model is shown to be the best: log loss{after} {low} of {names[leader]} against "
                                f"{high} of {of}, {shares}.")
   return Recommendation(kind, leader[0], text, numbers)
 
 
-def _few_groups(results: Results, model: str) -> Verdict:
-  """Says that so few groups decide nothing, and what was measured."""
+def _few_units(results: Results, model: str) -> Verdict:
+  """Says that so few groups, or such weights, decide nothing, and what was measured."""
   _, evaluated = results.first
   row = evaluated.rows[model, UNCALIBRATED]
   line = (f"Nothing is decided: intervals over {counted(evaluated.num_groups, 'group')} say nothing, and need "
-          f"{decisions.FEWEST_GROUPS} or more.")
+          f"{FEWEST_UNITS} or more." if evaluated.num_effective is None else
+          f"Nothing is decided: weights make {reasons.units(evaluated)} worth {evaluated.num_effective:.1f} equal "
+          f"ones, and intervals need {FEWEST_UNITS} or more.")
   error, excess = row.estimates["ece"], row.excess.estimate
+  what = "examples" if evaluated.num_groups is None else "groups"
   measured = (f"The ECE is {100 * error.value:.1f}%, and the mean confidence is {100 * abs(excess):.1f} points "
-              f"{'above' if excess > 0 else 'below'} the accuracy, of these groups.")
+              f"{'above' if excess > 0 else 'below'} the accuracy, of these {what}.")
   key = model, UNCALIBRATED
   return Verdict((Recommendation("undecided", model, line), *uses.recommendation(results, key),
                   *uses.too_high(results, key)),
@@ -139,21 +150,30 @@ def _use(results: Results, model: str, label: str, number: int) -> Recommendatio
     ending = "at equal accuracy"
   else:
     ending = "and accuracy {:.1f} → {:.1f}%".format(*(100 * x for x in accuracy))
-    ending += "" if decisions.side(change) else ", where no difference is shown"
+    low, high = sorted(100 * abs(end) for end in (change.low, change.high))
+    ending += (f" ({low:.1f} to {high:.1f} points {'more' if change.estimate > 0 else 'less'})"
+               if decisions.side(change) else ", where no difference is shown")
   name, temperature = named(results, model, label)
   gain = decisions.gain(evaluated, model, label, number)
   numbers = {"log_loss_before": nll[0], "log_loss_after": nll[1], "gain_low": gain.low, "gain_high": gain.high,
              "accuracy_before": accuracy[0], "accuracy_after": accuracy[1],
              **({} if temperature is None else {"temperature": temperature})}
-  return Recommendation("use", label, f"Use {name}{_of_model(evaluated, model)}: log loss "
-                        f"{' → '.join(distinct_texts(*nll))} (lower by {ends(gain)}) {ending}.", numbers)
+  return Recommendation(
+    "use", label, f"Use {name}{_of_model(evaluated, model)}: log loss {' → '.join(distinct_texts(*nll))} (lower by "
+    f"{ends(gain)}, {_tests(number)}) {ending}.", numbers)
+
+
+def _tests(number: int) -> str:
+  """Says for how many tests the interval of the gain of one of ``number`` calibrators is corrected."""
+  return f"corrected for {decisions.TESTS * number} tests"
 
 
 def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommendation:
   """Says whether a model that no calibrator is shown to improve can stay as it is."""
   _, evaluated = results.first
   row, of = evaluated.rows[model, UNCALIBRATED], _of_model(evaluated, model)
-  fault = _miscalibration(results, evaluated, (model, UNCALIBRATED))
+  kind = decisions.fault(evaluated, (model, UNCALIBRATED))
+  fault = _miscalibration(results, evaluated, (model, UNCALIBRATED), kind)
   num_units = evaluated.num_units
   numbers = {"ece": row.estimates["ece"].value, "excess": row.excess.estimate}
   gains = {label: decisions.gain(evaluated, model, label, len(labels)) for label in labels}
@@ -176,11 +196,12 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
     label = max(possible, key=lambda label: gains[label].estimate)
     more = "examples or seeds" if evaluated.num_seeds > 1 else "examples"
     return Recommendation("undecided", model, f"Whether {label} mends {model if of else 'the model'} is not shown: "
-                          f"{fault}; it changes the log loss by {ends(-gains[label])}, and more {more} would tell.",
+                          f"{fault}; it changes the log loss by {ends(-gains[label])} ({_tests(len(labels))}), and "
+                          f"more {more} would tell.",
                           numbers | {"gain_low": gains[label].low, "gain_high": gains[label].high, "least_gain": least})
   if fault:
     return Recommendation("calibrate", model, f"Calibrate {model if of else 'the model'}: {fault}.", numbers)
-  if decisions.is_wide(row.excess, num_units):
+  if kind == "few":
     # Where all of n examples, or groups of them, are right, up to 3 / n of others may be wrong.
     most = 100 * min(max(-row.excess.low, row.excess.high, 3 / num_units), 1.0)
     return Recommendation("undecided", model, f"{_too_few(evaluated, row, num_units)} too few to tell{of}: the mean "
@@ -199,16 +220,14 @@ def _too_few(evaluated: EvaluatedSet, row: Row, num_units: float) -> str:
   return f"{counted(number, noun)} {'is' if number == 1 else 'are'}"
 
 
-def _miscalibration(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
-  """Returns what three tests find of a row, or ""."""
+def _miscalibration(results: Results, evaluated: EvaluatedSet, row: RowKey, kind: str) -> str:
+  """Returns what ``decisions.fault`` of a row is, in words, or ""."""
   measured = evaluated.rows[row]
-  excess = decisions.excess_of(measured)
-  if decisions.side(excess):
-    return f"{'overconfident' if excess.estimate > 0 else 'underconfident'} by {points(excess)}"
-  if decisions.is_miscalibrated(measured.estimates["ece"], decisions.TESTS):
+  if kind == "mean":
+    return f"{reasons.offset_text(decisions.excess_of(measured))} ({reasons.CORRECTED})"
+  if kind == "places":
     return f"the confidence is wrong in places ({error_text(measured.estimates['ece'], results.num_resamples)})"
-  names = class_names(results, evaluated, row)
-  return f"predictions of class {names} are miscalibrated" if names else ""
+  return classes(results, evaluated, row) if kind == "classes" else ""
 
 
 def _off(results: Results, row: RowKey, labels: Sequence[str]) -> dict[str, list[float]]:
@@ -216,7 +235,7 @@ def _off(results: Results, row: RowKey, labels: Sequence[str]) -> dict[str, list
   off = {}
   for name, evaluated in results.measured.items():
     errors = {label: evaluated.rows[row[0], label].estimates["ece"] for label in (UNCALIBRATED, *labels)
-              if (row[0], label) in evaluated.rows and not decisions.has_few_groups(evaluated)}
+              if (row[0], label) in evaluated.rows and not evaluated.has_few_units}
     is_off = {label: decisions.is_off(error, len(results.measured)) for label, error in errors.items()}
     if is_off.get(row[1]) and (labels or name != results.first[0]):
       chosen = (labels or [UNCALIBRATED]) if all(is_off.values()) else [row[1]]
@@ -234,7 +253,8 @@ def _unreliable(off: Mapping[str, Sequence[float]], row: RowKey, labels: Sequenc
   if len(labels) > 1 and all(len(of_set) == len(labels) for of_set in off.values()):
     after = " after every calibrator"
   return Recommendation("do_not_rely", ", ".join(off), f"Do not rely on these probabilities on {listed(list(off))}: "
-                        f"off by {low if low == high else f'{low} to {high}'} points{after}.",
+                        f"off by {low if low == high else f'{low} to {high}'} points{after}, of which more than "
+                        f"{100 * decisions.OFF:g} are shown.",
                         {"least": min(errors), "most": max(errors)})
 
 
@@ -245,22 +265,28 @@ def _subgroup(results: Results, row: RowKey) -> Recommendation | None:
     return None
   (by, name, subgroup), *more = worse
   after = "" if row[1] == UNCALIBRATED else f" after {row[1]}"
-  own, of_others = map(reasons.direction, (subgroup.offset.estimate, subgroup.offset_of_others))
+  own, of_others = (reasons.direction(x.estimate) for x in (subgroup.offset, subgroup.offset_of_others))
   text = (f"Subgroup {name} of {by} is worse than the others together{after}: "
           f"{reasons.subgroup_text(results, row, subgroup)}, and the others "
-          f"{'' if own == of_others else f'{of_others} '}by {100 * abs(subgroup.offset_of_others):.1f}")
+          f"{'' if own == of_others else f'{of_others} '}by {points(subgroup.offset_of_others)}")
   ending = f"; {counted(len(more), 'more subgroup')} {'is' if len(more) == 1 else 'are'} worse too." if more else "."
   return Recommendation("subgroup", name, text + ending, {
-    "offset": subgroup.offset.estimate, "offset_of_others": subgroup.offset_of_others,
+    "offset": subgroup.offset.estimate, "offset_of_others": subgroup.offset_of_others.estimate,
     "p_value": subgroup.worse_p_value})
 
 
 def _undetected(results: Results, row: RowKey) -> list[Recommendation]:
   """Warns of out-of-distribution sets that no confidence score is shown to tell from the test set."""
-  return [Recommendation("do_not_rely", name, f"Do not rely on the confidence to tell {name} from {results.first[0]}: "
-                         f"AUROC {100 * max(x['auroc'].estimate for x in by_score.values()):.0f}%.",
-                         {score: x["auroc"].estimate for score, x in by_score.items()})
-          for name, by_score in detection(results, row) if all(x["auroc"].low <= 0.5 for x in by_score.values())]
+  undetected = []
+  for name, by_score in detection(results, row):
+    areas = {score: x["auroc"] for score, x in by_score.items()}
+    if all(x.low <= 0.5 for x in areas.values()):
+      best = max(areas.values(), key=lambda x: x.estimate)
+      undetected.append(Recommendation(
+        "do_not_rely", name, f"Do not rely on the confidence to tell {name} from {results.first[0]}: AUROC "
+        f"{100 * best.estimate:.0f}% (95% interval {100 * best.low:.0f} to {100 * best.high:.0f}).",
+        {score: x.estimate for score, x in areas.items()}))
+  return undetected
 
 
 def _of_model(evaluated: EvaluatedSet, model: str) -> str:

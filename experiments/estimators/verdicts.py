@@ -160,7 +160,7 @@ def one_seed_against_ten(rng: np.random.Generator, i: int) -> bool:
 
 @jax.jit
 def _assessed(confidence: jax.Array, correct: jax.Array, key: jax.Array) -> tuple[jax.Array, ...]:
-  return metrics.assess(metrics.calibration_error, confidence, correct, key=key, num_resamples=200)[:4]
+  return metrics.assess(metrics.calibration_error, confidence, correct, key=key, num_resamples=200)
 
 
 def off_by_five_points(rng: np.random.Generator, i: int) -> bool:

@@ -122,7 +122,7 @@ def test_the_sentences_have_the_numbers(results):
   low, high = -change.estimate - arms
   assert 2 < temperature < 4.5 and actual.first_line == (
     f"Use TS (T = {temperature:.2f}): log loss {before['nll'].value:.2f} → {after['nll'].value:.2f} (lower by "
-    f"{low:.2f} to {high:.2f}) at equal accuracy.")
+    f"{low:.2f} to {high:.2f}, corrected for 4 tests) at equal accuracy.")
   # The ECE as computed, and never one without its bias beside it.
   assert actual.reasons[1].startswith(
     f"TS lowers the ECE, {100 * before['ece'].value:.1f} → {100 * after['ece'].value:.1f}%: ")
@@ -339,20 +339,21 @@ def test_a_wrong_calibrator_is_one_sentence(text, message):
     inputs.calibrator(text)
 
 
-def _row(p_value, excess):
+def _one_row(p_value, excess, num_examples=1000):
   error = evaluation.Estimate(0.05, 0.04, 0.0, 0.06, 0.03, p_value, [0.05])
-  return evaluation.Row({"ece": error}, evaluation.Interval(excess, excess - 0.01, excess + 0.01))
+  row = evaluation.Row({"ece": error}, evaluation.Interval(excess, excess - 0.01, excess + 0.01))
+  return evaluation.Results(15, 1000, {"test": evaluation.EvaluatedSet(num_examples, 2, 1, rows={("a", "none"): row})})
 
 
 @pytest.mark.parametrize(("p_value", "excess", "start", "rest"), [
-  (1 / 1001, 0.05, "Overconfident by 5.0 ± 1.3 points: its ECE is 5.0%", "(p ≤ 0.001)."),
-  (0.3, -0.05, "Underconfident by 5.0 ± 1.3 points: ", "(p = 0.300), so that the ECE alone does not show it."),
-  (0.012, 0.005, "The confidence is wrong in places: ", "is 0.5 ± 1.3 points above the accuracy."),
-  (0.013, 0.0124, "No miscalibration can be shown: ", "is 1.2 ± 1.3 points above the accuracy."),
+  (1 / 1001, 0.05, "Overconfident by 5.0 ± 1.3 points (corrected for 4 tests): its ECE is 5.0%", "(p ≤ 0.001)."),
+  (0.3, -0.05, "Underconfident by 5.0 ± 1.3 points (corrected for 4 tests): ", "that the ECE alone does not show it."),
+  (0.012, 0.005, "The confidence is wrong in places: ", "0.5 ± 1.3 points above the accuracy (corrected for 4 tests)."),
+  (0.013, 0.0124, "No miscalibration can be shown: ", "1.2 ± 1.3 points above the accuracy (corrected for 4 tests)."),
 ])
 def test_each_of_two_tests_of_calibration_is_reported(p_value, excess, start, rest):
   # These are two of four tests: a p of 1.3% and an interval that excludes 0 at 98% show nothing.
-  sentence = reasons.confidence(_row(p_value, excess), 1000)
+  sentence = reasons.confidence(_one_row(p_value, excess), ("a", "none"))
   assert sentence.startswith(start) and sentence.endswith(rest), sentence
 
 

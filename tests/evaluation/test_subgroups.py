@@ -63,7 +63,7 @@ def test_offsets_and_the_test_of_the_worst_are_those_of_their_definitions(group_
       change, error, freedom = _reference(values, [(rows, 1), (others, sign)])
       above.append(stats.t.sf(math.copysign(1, estimate) * change / error, freedom))
     worse.append(min(2 * max(above), 1))
-    assert by_name[name].offset_of_others == pytest.approx(_reference(values, [(others, 1)])[0], rel=1e-6)
+    assert by_name[name].offset_of_others.estimate == pytest.approx(_reference(values, [(others, 1)])[0], rel=1e-6)
   order = np.argsort(worse)
   adjusted = [max(min((3 - j) * worse[order[j]], 1) for j in range(i + 1)) for i in range(3)]
   assert [by_name[of.names[k]].worse_p_value for k in order] == pytest.approx(adjusted, rel=1e-5)

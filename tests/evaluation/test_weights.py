@@ -18,6 +18,7 @@ from calib_jax.evaluation.sections.options import of_values
 from calib_jax.intervals import resamples
 from calib_jax.metrics.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
 from calib_jax.predictions.predictions import Subgroups
+from calib_jax.reports import formats
 from tests.evaluation.data import predictions
 from tests.metrics import references
 from tests.predictions.data import LABELS, LOGITS, load, written
@@ -103,6 +104,14 @@ def test_p_values_of_calibrated_models_are_as_small_as_they_say(by_confidence):
   assert abs(small / draws - 0.05) <= 3 * (0.05 * 0.95 / draws) ** 0.5
 
 
+def test_weights_that_leave_fewer_than_ten_examples_decide_nothing_and_have_no_interval():
+  heavy = np.where(np.arange(N) < 8, 1e6, 1.0)
+  results = evaluation.judge({"mine": evaluation.Model({"test": [PART._replace(weights=heavy)]}, {})}, num_resamples=20)
+  assert results.verdict.first_line == (
+    f"Nothing is decided: weights make {N:,} examples worth 8.0 equal ones, and intervals need 10 or more.")
+  assert not any("[" in cell for row in formats.to_rows(results)[1:] for cell in row)
+
+
 @pytest.mark.parametrize("groups", [None, np.arange(N) // 3])
 def test_offsets_of_all_of_classes_and_of_subgroups_are_weighted_means(groups):
   values = _values(PART._replace(weights=SOME, groups=groups))
@@ -121,7 +130,7 @@ def test_offsets_of_all_of_classes_and_of_subgroups_are_weighted_means(groups):
   for name, subgroup in subgroups.measured(values, OF, num_resamples=20).items():
     rows = OF.number == "abc".index(name)
     assert subgroup.offset.estimate == pytest.approx(np.average(excess[rows], weights=SOME[rows]), rel=1e-6)
-    assert subgroup.offset_of_others == pytest.approx(np.average(excess[~rows], weights=SOME[~rows]), rel=1e-6)
+    assert subgroup.offset_of_others.estimate == pytest.approx(np.average(excess[~rows], weights=SOME[~rows]), rel=1e-6)
     assert subgroup.accuracy == pytest.approx(np.average(values.correct[rows, 0], weights=SOME[rows]))
     assert subgroup.ece == pytest.approx(references.calibration_error(
       values.confidence[rows, 0], values.correct[rows, 0], weights=SOME[rows]), rel=1e-4)

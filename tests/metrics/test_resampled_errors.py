@@ -100,6 +100,7 @@ def test_cells_of_blocks_have_the_sums_of_the_examples_of_the_blocks(kind):
 
 @pytest.mark.parametrize(("size", "groups", "name"), [(203, np.arange(203) // 3, "ks"), (1, None, "ece")])
 def test_assess_draws_and_computes_what_metrics_does(size, groups, name, monkeypatch):
+  monkeypatch.setattr(resamples, "LEAST_REDRAWS", 1)
   monkeypatch.setattr(resamples, "BATCH", 203 * 7)  # Seven resamples at a time, which 40 is no multiple of.
   samples = [pairs(size, "ties", seed) for seed in range(2)]
   confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
@@ -160,3 +161,12 @@ def test_the_separation_of_resamples_is_that_of_their_examples(step):
     expected = [references.auroc(scores, is_inside), references.fpr_at_tpr(scores, is_inside),
                 references.fpr_at_tpr(-scores, ~is_inside)]
     np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+def test_few_resamples_have_enough_redraws_for_a_p_value_of_one_of_four_tests():
+  confidence = np.full((200, 1), 0.99, np.float32)
+  correct = np.arange(200)[:, None] % 2 == 0
+  errors = {"ece": (resampled_errors.calibration_error, 20)}
+  ordered = [resampled_errors.Ordered(confidence[:, 0], 15)]
+  error = resamples.assess(errors, {"row": (confidence, correct, ordered)}, key=jax.random.key(0))["row"]["ece"]
+  assert error.p_value[0] == pytest.approx(1 / 101) and error.noise.shape == (20,)

@@ -1,5 +1,6 @@
 """The first line of the verdict: rarely wrong where the truth is known, and right on ten sets of predictions."""
 
+import itertools
 import re
 import types
 
@@ -64,7 +65,7 @@ def test_intervals_over_few_groups_decide_nothing():
   assert verdict(results).first_line == "Nothing is decided: intervals over 9 groups say nothing, and need 10 or more."
   evaluated = results.sets["test"]
   assert decisions.compared(evaluated, "nll", ("a", "TS"), ("a", "none")) == ""  # No cell is bold.
-  assert not decisions.has_few_groups(simulated(np.random.default_rng(0), Truth(500, num_groups=10)).sets["test"])
+  assert not simulated(np.random.default_rng(0), Truth(500, num_groups=10)).sets["test"].has_few_units
 
 
 def test_predictions_that_are_right_without_exception_are_not_called_underconfident():
@@ -150,13 +151,13 @@ def test_sets_are_warned_of_by_what_is_left_on_them():
   (warning,) = _warnings({"test": _set(fine), "b": _set(off), "c": _set(fine), "d": _set({**off, "SVS": 0.1})})
   assert warning.subject == "b, d" and warning.numbers == {"least": 0.1, "most": 0.19}
   assert warning.text == ("Do not rely on these probabilities on b and d: off by 10 to 19 points after every "
-                          "calibrator.")
+                          "calibrator, of which more than 5 are shown.")
   # That no calibrator mends the test set is said once.
   results = evaluation.Results(15, 100, {"test": _set(off)}, FITTED)
   assert [x.kind for x in verdict(results).recommendations] == ["do_not_rely"]
   # A calibrator that is not recommended would mend it.
   (warning,) = _warnings({"test": _set(fine), "b": _set({"none": 0.2, "TS": 0.01, "SVS": 0.19})})
-  assert warning.text == "Do not rely on these probabilities on b: off by 20 points."
+  assert warning.text == "Do not rely on these probabilities on b: off by 20 points, of which more than 5 are shown."
   # The interval of one set would lie above 5 points; those of forty sets at once do not.
   almost = {label: 0.0605 for label in fine}
   assert _warnings({"test": _set(almost)})
@@ -171,7 +172,7 @@ def test_out_of_distribution_sets_that_no_score_detects_are_warned_of():
   sets = {"test": _set(dict.fromkeys(("none", "TS", "SVS"), 0.01))}
   assert not _warnings(sets, detection=scores(0.4, 0.6))
   (warning,) = _warnings(sets, detection=scores(0.4, 0.45))
-  assert warning.text == "Do not rely on the confidence to tell far from test: AUROC 55%."
+  assert warning.text == "Do not rely on the confidence to tell far from test: AUROC 55% (95% interval 45 to 65)."
 
 
 N, K = 800, 5
@@ -208,7 +209,8 @@ def _alone(n=N, calibrators=CALIBRATORS, **truth):
   return _first_line({"test": [_part(0, n=n, **truth)]}, fit=_part(1, **truth), calibrators=calibrators)
 
 
-USE = r"Use TS \(T = {}\d\): log loss 1\.\d+ → [01]\.\d+ \(lower by 0\.\d+ to 0\.\d+\) at equal accuracy\."
+USE = r"Use TS \(T = {}\d\): log loss 1\.\d+ → [01]\.\d+ \(lower by 0\.\d+ to 0\.\d+, corrected for 4 tests\) " + (
+  r"at equal accuracy\.")
 KEEP = r"Keep the model as it is: 800 examples show no miscalibration, and TS is not shown to lower the log loss\."
 # What is judged, of which the truth is known, and the whole first line.
 TRUTHS = {
@@ -217,18 +219,20 @@ TRUTHS = {
   "underconfident": (lambda: _alone(scale=0.5), USE.format(r"0\.[45]")),
   "wrong by class only": (lambda: _alone(bias=np.array([1, 1, 0, -1, -1]), calibrators={
     **CALIBRATORS, "SVS": calibrators.structured_vector_scaling()}),
-    r"Use SVS: log loss \d\.\d+ → 0\.\d+ \(lower by 0\.\d+ to 0\.\d+\) and accuracy \d\d\.\d → \d\d\.\d%\."),
+    r"Use SVS: log loss \d\.\d+ → 0\.\d+ \(lower by 0\.\d+ to 0\.\d+, corrected for 8 tests\) and accuracy \d\d\.\d → "
+    r"\d\d\.\d% \(\d\.\d to \d+\.\d points more\)\."),
   "shift": (lambda: _first_line({"test": [_part(0)], "shifted": [_part(2, flipped=0.5)]}, fit=_part(1)),
-            KEEP + r" Do not rely on these probabilities on shifted: off by (2\d|3\d)( to \d\d)? points\."),
+            KEEP + r" Do not rely on these probabilities on shifted: off by (2\d|3\d)( to \d\d)? points, of which more "
+            r"than 5 are shown\."),
   # The noise leaves no prediction certain, which one temperature cannot say.
   "label noise": (lambda: _alone(flipped=0.3), USE.format(r"[12]\.\d") + (
-    r" Do not rely on these probabilities on test: off by \d+ points after TS\.")),
+    r" Do not rely on these probabilities on test: off by \d+ points after TS, of which more than 5 are shown\.")),
   "tiny test set": (lambda: _alone(n=40),
                     r"40 examples are too few to tell: the mean confidence may be off by 1\d points\."),
   "models of unlike accuracy": (
     lambda: _first_line({"test": [_part(0, noise=2, scale=0.5)]}, other=[_part(0)]),
-    r"Use other: log loss 0\.\d+ against \d\.\d+ of mine \(lower by 0\.\d+ to [01]\.\d+\), 6\d\.\d against 4\d\.\d% "
-    r"accuracy\. "
+    r"Use other: log loss 0\.\d+ against \d\.\d+ of mine \(lower by 0\.\d+ to [01]\.\d+, corrected for 2 tests\), "
+    r"6\d\.\d against 4\d\.\d% accuracy\. "
     r"Keep other as it is: 800 examples show no miscalibration\."),
   "one seed against ten": (
     # Ten seeds of one method are of unlike worth, and the one seed of the same method is a lucky one.
@@ -264,3 +268,66 @@ def test_the_subgroup_that_is_named_has_an_interval_that_holds_for_all_of_them()
   arm = 9 * stats.norm.ppf(1 - 0.05 / 4 / 2) / stats.norm.ppf(0.975)
   assert subgroup_text(results, ("mine", "none"), of_task["a"]) == (
     f"overconfident by 10.0 ± {arm:.1f} points (corrected for 4 subgroups)")
+
+
+FAULTS = (r"wrong in places|confident by [\d.]+ ± [\d.]+ points \(corrected for 4|on test: off by|are miscalibrated|"
+          "is shown to be wrong|shows a miscalibration")
+CONTRADICTIONS = (  # Pairs of patterns that no verdict has together.
+  ("No miscalibration can be shown", f"{FAULTS}|Use TS|Calibrate |Try another|mends the model|few to tell|worse than"),
+  ("show no miscalibration", f"{FAULTS}|Use TS|Calibrate |Try another|mends the model|few to tell|would hide much"),
+  ("few to tell", f"{FAULTS}|Use TS|Calibrate |Try another|mends the model|No miscalibration"),
+  ("Only the log loss shows", f"{FAULTS}|TS is not shown to".replace("|shows a miscalibration", "")),
+  ("Use TS", r"TS is not shown to|TS raises the log loss|TS loses|no calibrator is shown|few to choose"),
+  ("TS lowers the ECE|TS raises the ECE", "do not show to be lower"),
+  (r"test: off by \d+ points after TS", "what is left is not told apart from noise"),
+  ("TS loses", "at equal accuracy|no difference is shown"),
+  ("on shifted: off by", r"On shifted: .*p = 0\.300"))
+
+
+def _made_up(p_value, excess, arm, number, change, lost, shifted, is_worse, predicted):
+  """Results of a model, with TS unless ``change``, its difference of the log loss, is None."""
+  def row(p_value, low, accuracy=0.8, nll=0.5):
+    ece = evaluation.Estimate(0.1, 0.09, low, 0.12, 0.05, p_value, [0.1])
+    values = predicted and values_of(*predicted)
+    return evaluation.Row({"accuracy": evaluation.Estimate(accuracy, accuracy, 0.0, 1.0),
+                           "nll": evaluation.Estimate(nll, nll, 0.0, 9.0), "ece": ece},
+                          Interval(excess, excess - arm, excess + arm), values)
+
+  low = 0.07 if p_value < 0.001 else 0.01 if p_value < 0.05 else 0.0
+  rows, differences = {("mine", "none"): row(p_value, low)}, {}
+  if change is not None:
+    rows["mine", "TS"] = row(p_value if is_worse else 0.3, low if is_worse else 0.0, 0.8 - lost, 0.5 + change)
+    of_ece = 0.0 if shifted else change
+    moves = {"nll": Interval(change, change - 0.02, change + 0.02), "accuracy": Interval(-lost, -lost, -lost),
+             "ece": Interval(of_ece, of_ece - 0.02, of_ece + 0.02)}
+    differences[("mine", "TS"), ("mine", "none")] = moves
+  sets = {"test": evaluation.EvaluatedSet(number, 2, 1, rows=rows, differences=differences)}
+  if shifted:
+    sets["shifted"] = evaluation.EvaluatedSet(
+      number, 2, 1, rows={key: row(*shifted) for key in rows}, differences=differences)
+  subgroups = {}
+  if is_worse:
+    by_name = {name: Subgroup(99, 99, 0.8, 0.1, 0.05, 0.1, Interval(0.1, 0.05, 0.15), Interval(0.0, -0.1, 0.1), p)
+               for name, p in {"a": 0.001, "b": 0.9}.items()}
+    subgroups = {"subgroups": {"test": {"task": {"uncalibrated": by_name, "TS": by_name}}}}
+  fitted = {"mine": {"TS": (calibrators.temperature_scaling(), [{"temperature": 2.0}])}}
+  return evaluation.Results(15, 1000, sets, fitted, subgroups)
+
+
+def test_no_two_sentences_of_a_verdict_contradict_each_other():
+  by_class = (np.full((200, 1), 0.75), np.arange(200) % 100 < np.where(np.arange(200) < 100, 55, 95))
+  predicted = (by_class[0], by_class[1][:, None], None, (np.arange(200) // 100)[:, None])
+  seen = dict.fromkeys((pattern for pair in CONTRADICTIONS for pattern in pair), 0)
+  for case in itertools.product(
+      (1e-4, 0.02, 0.3), (0.05, 0.01), (0.01, 0.08), (40, 1000), (None, -0.1, 0.0, 0.1), (0.0, 0.05),
+      (None, (1e-4, 0.07), (0.3, 0.0)), (False, True), (None, predicted)):
+    if case[8] and (case[1], case[2]) != (0.01, 0.01):
+      continue
+    lines = verdict(_made_up(*case)).lines
+    text = "\n".join(lines)
+    for pair in CONTRADICTIONS:
+      found = [re.search(pattern, text) for pattern in pair]
+      for pattern, match in zip(pair, found, strict=True):
+        seen[pattern] += match is not None
+      assert not all(found), (case[:-1], pair, lines)
+  assert all(seen.values()), {pattern for pattern, number in seen.items() if not number}

@@ -33,8 +33,8 @@ def tables(content: Content, results: Results) -> Iterator[Table]:
   shown = dict.fromkeys(results.row_name((model, x)) for x in (label, UNCALIBRATED))
   for by in dict.fromkeys(by for of_set in content.values() for by in of_set):
     rows = [[set_name, row, name, f"{x.num_examples:,}", f"{100 * x.accuracy:.2f}", f"{100 * x.ece:.2f}",
-             f"{100 * x.floor:.2f}", _p_text(x.p_value), cell(x.offset, 100), _points(x.offset_of_others),
-             _p_text(x.worse_p_value)]
+             f"{100 * x.floor:.2f}", _p_text(x.p_value), cell(x.offset, 100),
+             "" if x.offset_of_others is None else cell(x.offset_of_others, 100), _p_text(x.worse_p_value)]
             for set_name, of_set in content.items() for row in shown
             for name, x in itertools.islice(of_set.get(by, {}).get(row, {}).items(), MOST)]
     number = max(len(x) for of_set in content.values() for x in of_set.get(by, {}).values())
@@ -44,10 +44,6 @@ def tables(content: Content, results: Results) -> Iterator[Table]:
       "calibrated model, and of an offset that is no further from 0 than that of the other examples together",
       ["evaluated on", "row", by, "examples", "accuracy %", "ECE %", "noise floor %", "p", "offset, points",
        "that of the others together", "p of no worse than they are"], rows)
-
-
-def _points(offset: float | None) -> str:
-  return "" if offset is None else f"{100 * offset:.2f}"
 
 
 def _p_text(p_value: float | None) -> str:
