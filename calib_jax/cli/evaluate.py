@@ -257,6 +257,10 @@ def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluati
   """
   parts = aligned({**fit, **sets}, shared.note)
   fit, sets = ({name: parts[name] for name in names} for names in (fit, sets))
+  graded = [name for name, part in parts.items() if part.weights is not None and not options.weights]
+  if graded and (clashing := asked.given(options, "risk", "cut", "sets", "costs")):
+    raise UserError(f"{graded[0]} has graded answers, which {' and '.join(clashing)} cannot count: leave "
+                    f"{'it' if len(clashing) == 1 else 'them'} out, or write correct = (grade >= 0.5), for example.")
   if options.ood and any(part.records for part in parts.values()):
     raise UserError("--ood is for predictions of classes: records have no class, so leave it out.")
   for name, other in inputs.same_predictions(parts) if options.test else ():

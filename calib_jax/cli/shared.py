@@ -113,7 +113,8 @@ def _check_columns(names: Collection[str], every_part: Collection[Predictions]) 
     if isinstance(column.compute, ClasswiseError) and any(part.records for part in every_part):
       raise UserError(f"records have no {name}, because they have no classes: leave it out of --columns.")
     if not column.weighted and any(part.weights is not None for part in every_part):
-      raise UserError(f"{name} counts examples, so that it is not defined with --weights: leave it out of --columns.")
+      raise UserError(f"{name} counts examples, so that it is not defined with --weights or graded answers: leave it "
+                      "out of --columns.")
 
 
 def answered(action: Callable[[], int | None], out: str | None) -> int:

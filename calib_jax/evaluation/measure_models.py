@@ -87,10 +87,12 @@ def _with_groups(models: Mapping[str, Model]) -> dict[str, Model]:
 
 
 def _of_the_same_examples(rows: Mapping[Hashable, Values]) -> list[dict[Hashable, Values]]:
-  """Divides rows into those that are compared, because they have the same labels in the same order."""
+  """Divides rows into those that are compared, because they have the same labels and weights in the same order."""
   parts: list[dict[Hashable, Values]] = []
   for row, values in rows.items():
-    alike = (part for part in parts if differing(values.labels.T, next(iter(part.values())).labels.T) is None)
+    firsts = [(part, next(iter(part.values()))) for part in parts]
+    alike = (part for part, first in firsts if differing(values.labels.T, first.labels.T) is None
+             and (values.weights is first.weights or np.array_equal(values.weights, first.weights)))
     if (part := next(alike, None)) is None:
       parts.append(part := {})
     part[row] = values

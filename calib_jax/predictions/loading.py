@@ -12,7 +12,7 @@ from calib_jax.predictions import headers, reading
 from calib_jax.predictions.class_labels import as_names, class_labels, class_names
 from calib_jax.predictions.keys import keys
 from calib_jax.predictions.logits import as_logits, check_labels, is_float, native
-from calib_jax.predictions.masks import known_labels, without_weight_0
+from calib_jax.predictions.masks import known_labels, with_credits_split, without_weight_0
 from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups
 from calib_jax.predictions.text_files import SEPARATORS
 from calib_jax.predictions.written_values import verdicts
@@ -27,14 +27,14 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
 
   Args:
     path: an ``.npz``, a pair ``LOGITS.npy,LABELS.npy``, a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` with labels,
-      and logits or probs, or with records, a ``confidence`` in [0, 1] and whether an answer was ``correct``;
-      ``headers`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``, or one
-      column ``[N]`` of a binary problem: the probability or log-odds of class 1, the positive one. With more axes, such
-      as ``[B, T, K]`` of tokens or ``[B, H, W, K]`` of pixels, they are flattened, and the rows of each sequence or
-      image are one group unless ``groups`` names others. Labels are whole numbers, bools, one-hot, or strings where
-      the file names its ``classes``. A logit of -inf is a class that the row does not have. Logits are the logarithms
-      of ``probs``, with zeros replaced by the smallest normal float32; where rounding has changed the sums of
-      ``probs``, rows are divided by them.
+      and logits or probs, or with records, a ``confidence`` in [0, 1] and whether an answer was ``correct``, or its
+      credit between 0 and 1; ``headers`` lists other names of the arrays. Scores are float16 to float64 ``[N, K]``,
+      or one column ``[N]`` of a binary problem: the probability or log-odds of class 1, the positive one. With more
+      axes, such as ``[B, T, K]`` of tokens or ``[B, H, W, K]`` of pixels, they are flattened, and the rows of each
+      sequence or image are one group unless ``groups`` names others. Labels are whole numbers, bools, one-hot, or
+      strings where the file names its ``classes``. A logit of -inf is a class that the row does not have. Logits are
+      the logarithms of ``probs``, with zeros replaced by the smallest normal float32; where rounding has changed the
+      sums of ``probs``, rows are divided by them.
     groups: the name of an array ``[N]`` whose equal values mark examples that belong together; "" for none.
     by: the names of arrays ``[N]`` whose equal values mark the subgroups that are reported one by one, such as tasks;
       where outputs have more axes, also ``[B]``.
@@ -57,8 +57,11 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     name, label = reading.outputs_and_labels(arrays)
     weights = without_weight_0(arrays, name, weights, note) if weights else None
     are_records = name in headers.CONFIDENCES
+    answers = None
     if are_records:
       arrays[label] = verdicts(arrays[label], label, note)
+      if arrays[label].size == len(arrays[name]):
+        weights, answers = with_credits_split(arrays, label, weights, note)
       _check_records(arrays, name, label)
     outputs, labels = arrays[name], arrays[label]
     logits, probs = as_logits(name, outputs, note, logits, percent)
@@ -71,9 +74,10 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
       check_labels(logits, labels)
     if outputs.size == len(outputs) and not are_records:
       note(f": its one column of {name} is of class {classes[1] if classes else 1}, the positive one.")
-    return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes,
-                       _groups(arrays, groups, count, is_csv), _train_counts(arrays.get("train_counts"), num_classes),
-                       probs, records=are_records, subgroups=_subgroups(arrays, by, count, is_csv), weights=weights)
+    groups_of = _groups(arrays, groups, count, is_csv) if answers is None or groups else answers
+    return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes, groups_of,
+                       _train_counts(arrays.get("train_counts"), num_classes), probs, records=are_records,
+                       subgroups=_subgroups(arrays, by, count, is_csv), weights=weights)
 
 
 def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
@@ -157,11 +161,8 @@ def _check_records(arrays: Mapping[str, np.ndarray], name: str, label: str) -> N
   is_binary = np.isin(correct, (0, 1) if correct.dtype.kind in "biuf" else ("0", "1", "0.0", "1.0"))
   if not is_binary.all():
     row = int(is_binary.ravel().argmin())
-    credits = (": graded answers are not evaluated by the command; write correct = (grade >= 0.5), for example, or "
-               "measure the grades in Python, as in metrics.calibration_error(confidence, grades)") if (
-                 correct.dtype.kind == "f" and ((correct >= 0) & (correct <= 1)).all()) else ""
-    raise FileError(f": {label} must be 0 or 1, or false or true: that of row {row}, counted from 0, is "
-                    f"{short(correct.ravel()[row].item())}{credits}.")
+    raise FileError(f": {label} must be 0 or 1, false or true, or a credit between: that of row {row}, counted from 0, "
+                    f"is {short(correct.ravel()[row].item())}.")
   if (kind := _kind(arrays)) == "out_of_distribution":
     raise FileError(f": its kind is {kind}, which records cannot be: no class is predicted.")
 

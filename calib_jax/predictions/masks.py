@@ -1,4 +1,4 @@
-"""What rows do not have: a label that is scored, such as -100 of padding, or some of the options of other rows."""
+"""Rows that count in part or not at all: of a label that is not scored, of a weight, of a credit between 0 and 1."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,6 +24,31 @@ def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], la
     return {}
   capacity.check_read("", sum(arrays[name].nbytes for name in per_row))
   return {name: arrays[name][is_used] for name in per_row if arrays[name].shape[:1] == labels.shape[:1]}
+
+
+def with_credits_split(arrays: dict[str, np.ndarray], correct: str, weights: np.ndarray | None,
+                       say: Callable[[str], None]) -> tuple[np.ndarray | None, np.ndarray | None]:
+  """Splits graded answers, and returns the weights of all rows and the answer of each, or ``weights`` and None.
+
+  An answer of credit y becomes a right row of weight y and a wrong one of weight 1 - y, of one group: every weighted
+  mean is that of the credits. Outcomes that are redrawn for a noise floor vary as much as those of credits of that mean
+  at most can, so that p-values are valid for credits of any law, and those of many halves are larger than they need be.
+  """
+  values = np.array([_number(x) for x in arrays[correct].ravel().tolist()], np.float64)
+  is_part = (values > 0) & (values < 1)
+  if not is_part.any() or not ((values >= 0) & (values <= 1)).all():
+    return weights, None
+  count, answer = len(values), np.repeat(np.arange(len(values)), 1 + is_part)
+  is_second = np.append(False, answer[1:] == answer[:-1])
+  credit, own = values[answer], is_part[answer]
+  for key, array in arrays.items():
+    if key not in (*CLASSES, "kind", "train_counts") and array.shape[:1] == (count,):
+      arrays[key] = array[answer]
+  arrays[correct] = np.where(own, ~is_second, credit == 1)
+  share = np.where(own, np.where(is_second, 1 - credit, credit), 1.0)
+  say(f": {np.sum(is_part):,} of its {count:,} answers are graded, and count as right by their credit: of mean "
+      f"{np.average(values, weights=weights):.4g}.")
+  return share if weights is None else share * weights[answer], answer.astype(np.int32)
 
 
 def without_weight_0(arrays: dict[str, np.ndarray], outputs: str, name: str, say: Callable[[str], None]

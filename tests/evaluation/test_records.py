@@ -6,11 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation
+from calib_jax import calibrators, evaluation, metrics
 from calib_jax.cli import apply
 from calib_jax.cli import evaluate as command
+from calib_jax.evaluation import measures, subgroups
 from tests.metrics import references
-from tests.predictions.data import written
+from tests.predictions.data import TABLES, written
 
 N = 240
 RNG = np.random.default_rng(0)
@@ -121,3 +122,52 @@ def test_what_records_have_not_is_refused_in_a_sentence(records, capsys):
       (["--fit", "val.csv", "--test", "test.csv", "--calibrators", "auto"], "records have a confidence and no")):
     assert _run(records, *arguments) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_graded_answers_count_by_their_credit(kind, tmp_path, capsys):
+  credit = RNG.integers(0, 5, N) / 4
+  path = written(tmp_path / f"graded.{kind}", {"confidence": CONFIDENCE.astype(float), "correct": credit,
+                                                "task": np.arange(N) % 3})
+  part = evaluation.load(path, by=["task"], say=print)
+  assert f"{np.sum(credit % 1 > 0)} of its 240 answers are graded" in capsys.readouterr().out
+  values = measures.per_example([part])
+  row = measures.measure({0: values}, num_resamples=20)[0][0]
+  assert values.num_units <= N == len(np.unique(part.groups))
+  assert row["accuracy"].value == pytest.approx(credit.mean())
+  assert row["ece"].value == pytest.approx(float(metrics.calibration_error(CONFIDENCE, credit.astype(np.float32))),
+                                           rel=1e-5)
+  c = np.clip(CONFIDENCE.astype(np.float64), np.finfo(np.float32).tiny, 1)
+  wrong = np.maximum(1 - CONFIDENCE.astype(np.float64), np.finfo(np.float32).tiny)
+  assert row["nll"].value == pytest.approx(np.mean(-credit * np.log(c) - (1 - credit) * np.log(wrong)), rel=1e-5)
+  by_task = subgroups.measured(values, part.subgroups["task"], num_resamples=20)
+  assert {name: x.accuracy for name, x in by_task.items()} == pytest.approx(
+    {str(k): credit[k::3].mean() for k in range(3)})
+
+
+def test_credits_with_weights_and_groups_are_weighted_means(tmp_path):
+  credit, weights = np.array([0.5, 1, 0, 0.25]), np.array([1.0, 2, 1, 4])
+  path = written(tmp_path / "graded.csv", {"confidence": np.full(4, 0.5), "correct": credit, "w": weights,
+                                              "g": [1, 1, 2, 2]})
+  part = evaluation.load(path, groups="g", weights="w")
+  assert np.average(part.labels, weights=part.weights) == pytest.approx(np.average(credit, weights=weights))
+  assert part.groups.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_cut_needs_answers_that_are_right_or_wrong(tmp_path, capsys):
+  path = written(tmp_path / "graded.csv", {"confidence": CONFIDENCE, "correct": np.arange(N) % 3 / 2})
+  assert command.main(["--fit", str(path), "--test", str(path), "--risk=0.1"]) == 2
+  assert "has graded answers, which --risk cannot count: leave it out" in capsys.readouterr().err
+  assert command.main(["--test", str(path), "--columns=aurc"]) == 2
+
+
+@pytest.mark.parametrize("grid", [2, 4])
+def test_p_values_of_credits_are_rarely_small_where_they_are_calibrated(grid, tmp_path):
+  small = 0
+  for seed in range(40):
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.2, 1, 60)
+    credit = (rng.random((60, grid)) < confidence[:, None]).mean(1)
+    part = evaluation.load(written(tmp_path / "graded.npz", {"confidence": confidence, "correct": credit}))
+    small += measures.measure({0: measures.per_example([part])}, num_resamples=20)[0][0]["ece"].p_value <= 0.05
+  assert small <= 4  # At 5%, five or more have a chance of 5%; the law of credits leaves less.
