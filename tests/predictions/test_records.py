@@ -51,7 +51,7 @@ def test_outputs_of_classes_with_labels_come_before_records_and_it_is_said(tmp_p
 @pytest.mark.parametrize(("columns", "message"), [
   ({"confidence": CONFIDENCE, "label": CORRECT}, "confidence"),
   ({"prob": CONFIDENCE, "logprob": CONFIDENCE, "correct": CORRECT}, "correct"),
-  ({"confidence": CONFIDENCE, "correct": CORRECT * 2}, "correct must be 0 or 1, false or true, or a credit between: that of row 1,"),
+  ({"confidence": CONFIDENCE, "correct": CORRECT * 2}, "0 or 1, false or true, or a credit between: that of row 1,"),
   ({"confidence": CONFIDENCE, "correct": np.where(CORRECT, "yes", "nein")}, "correct must be 0 or 1.* of row 0.*nein"),
   ({"confidence": CONFIDENCE, "score": CORRECT + 3}, "write a column correct, of 0 and 1, beside confidence, such"),
   ({"logprob": CONFIDENCE, "correct": CORRECT}, "must be logarithms of probabilities, at most 0: that of row 1,"),
