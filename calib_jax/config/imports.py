@@ -17,10 +17,11 @@ import os
 import sys
 from typing import Any
 
-from calib_jax import calibrators, data, losses, models, training
+from calib_jax import calibrators, data, losses, training
 from calib_jax._checks.registry import options
 from calib_jax._system.errors import UserError
 from calib_jax.data import sources
+from calib_jax.training import models
 
 REGISTRIES: dict[str, MutableMapping[str, Callable[..., Any]]] = {
   "data": data.SOURCES, "model": models.MODELS, "head": models.HEADS, "schedule": training.SCHEDULES,
@@ -88,7 +89,7 @@ def _imported(key: str, name: str, base: type | None) -> Callable:
   if not callable(function):
     raise UserError(f"{key}: the module {module_name} has no function or class {attribute!r}.")
   if base and isinstance(function, type) and not issubclass(function, base):
-    raise UserError(f"{key}: {name} must be a subclass of calib_jax.models.{base.__name__}, whose fields it inherits; "
+    raise UserError(f"{key}: {name} must be a subclass of calib_jax.training.models.{base.__name__}, whose fields it inherits; "
                     "its own fields are options.")
   try:
     options(function)

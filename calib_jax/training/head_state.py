@@ -7,9 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from calib_jax import models
 from calib_jax._checks.registry import register
 from calib_jax._numerics.softmax import map_chunks
+from calib_jax.training import models
 from calib_jax.training.loss_state import StateUpdate
 
 # Functions ``(head, number of epochs of the stage) -> StateUpdate`` by the name of the head that reads the state.

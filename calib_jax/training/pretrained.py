@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 
-from calib_jax import models
 from calib_jax._system.errors import UserError
-from calib_jax.training import seed_groups
+from calib_jax.training import models, seed_groups
 
 # Fields of config.model that describe the run rather than the layers.
 _NOT_LAYERS = ("name", "dtype", "weights", "image_size", "dropout")

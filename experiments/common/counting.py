@@ -6,8 +6,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from calib_jax import models
 from calib_jax._system.errors import UserError
+from calib_jax.training import models
 from experiments.common import costs
 
 

@@ -91,7 +91,7 @@ def test_functions_of_ones_own_train_with_their_options_typed():
   ("loss.primary.name=my_calibration:absent", "the module my_calibration has no function or class 'absent'"),
   ("loss.primary.name=my_calibration:NUMBER", "has no function or class 'NUMBER'"),
   ("loss.secondary.name=mine:bounded", "mine:bounded must take the keywords where and axis_name"),
-  ("head.name=builtins:dict", "builtins:dict must be a subclass of calib_jax.models.Head"),
+  ("head.name=builtins:dict", "builtins:dict must be a subclass of calib_jax.training.models.Head"),
   ("data.name=builtins:dict", "the arguments of builtins:dict cannot be listed .*written in Python"),
   ("model.name=my_calibration:number", "config key model: "),
   ("loss.primary.name=builtins:print", "config key loss: "),

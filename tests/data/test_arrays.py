@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import data, models, run
+from calib_jax import data, run
 from calib_jax._system.errors import UserError
 from calib_jax.run import Run
 from calib_jax.run.data import additional_sets
+from calib_jax.training import models
 from calib_jax.training.engine.program import normalizer
 from calib_jax.training.seed_groups import shape_of
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import models, training
-from calib_jax.training import averages
+from calib_jax import training
+from calib_jax.training import averages, models
 from calib_jax.training.engine import gradients
 from tests.training.small import alone, assert_same, linear_step, short, softmax_gradient, tiny_splits, train
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import special
 
 from calib_jax import config as run_config
-from calib_jax import models
 from calib_jax._system.errors import UserError
+from calib_jax.training import models
 from tests.training.small import PLAIN, short, train
 
 VARIATIONAL = (*PLAIN, "training.num_epochs=1", "head.name=variational", "head.width=4")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import models
+from calib_jax.training import models
 from calib_jax.training.engine import optimizers
 from configs import common
 

@@ -11,10 +11,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from calib_jax import config as run_config
-from calib_jax import models, training
+from calib_jax import training
 from calib_jax._system.errors import UserError
+from calib_jax.training import models
 from calib_jax.training.engine import program
-from tests.models.test_pytorch import torch_weights
+from tests.training.models.test_pytorch import torch_weights
 from tests.training.small import alone, assert_same, built, digits, tiny_splits
 
 SMALL = {"vit_small": {"width": 6, "depth": 1, "heads": 1, "patch_size": 4},

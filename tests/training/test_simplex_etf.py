@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from calib_jax import models
 from calib_jax._system.errors import UserError
-from calib_jax.training import head_state
+from calib_jax.training import head_state, models
 from tests.training.small import PLAIN, alone, built, short, tiny_splits, train
 
 

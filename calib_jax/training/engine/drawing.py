@@ -11,7 +11,7 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 
-from calib_jax.models import Draw
+from calib_jax.training.models import Draw
 
 Array = jax.Array
 

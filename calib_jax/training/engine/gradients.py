@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import optax
 
 from calib_jax import losses
-from calib_jax.models import Draw
 from calib_jax.training.distributed.mapping import AXIS
 from calib_jax.training.engine import drawing
+from calib_jax.training.models import Draw
 
 Array = jax.Array
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from calib_jax.models import Draw, log_mean_probs
 from calib_jax.training.distributed.mapping import AXIS
 from calib_jax.training.engine import drawing, gradients
+from calib_jax.training.models import Draw, log_mean_probs
 
 Array = jax.Array
 # Numbers to fold into the run's key for what a head draws and for the samples of predictions; no step has them.

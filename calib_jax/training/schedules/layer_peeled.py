@@ -7,8 +7,8 @@ from typing import Any
 import ml_collections
 
 from calib_jax import _checks as checks
-from calib_jax import models
 from calib_jax._checks.registry import register
+from calib_jax.training import models
 from calib_jax.training.engine.stages import SCHEDULES, Stage, joint_phase, main_stage
 
 

@@ -20,7 +20,7 @@ import jax
 from ml_collections import ConfigDict
 
 from calib_jax import config as run_config
-from calib_jax import models
+from calib_jax.training import models
 from configs import reweighted_risk
 from experiments.common import settings, sweep
 from experiments.common.declaration import Experiment, Method

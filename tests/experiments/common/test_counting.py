@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import models
 from calib_jax._system.errors import UserError
+from calib_jax.training import models
 from experiments.common import counting
 
 IMAGE = (32, 32, 3)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import models
 from calib_jax._system.errors import UserError
+from calib_jax.training import models
 from configs import mac_cal
 from experiments.common import report, rows, scores, sweep, tuning
 from experiments.common.commands import RESULTS

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from calib_jax import models
-from calib_jax.training import loss_state
+from calib_jax.training import loss_state, models
 from experiments.common import rows
 from experiments.common.commands import RESULTS
 from experiments.papers.reweighted_risk import readings

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._numerics.example_keys import example_keys
-from calib_jax.models.layers import Features, random_key
+from calib_jax.training.models.layers import Features, random_key
 
 Array = jax.Array
 
@@ -97,7 +97,7 @@ def _check_features(backbone: nn.Module, features: Features, number: int) -> Non
     is_features = isinstance(features, Features)
     array = features.vector if is_features else features
     what = f"{'a vector' if is_features else type(features).__name__} of shape {getattr(array, 'shape', 'unknown')}"
-    raise TypeError(f"{type(backbone).__name__} must return calib_jax.models.Features(vector) with a vector [N, D] of "
+    raise TypeError(f"{type(backbone).__name__} must return calib_jax.training.models.Features(vector) with a vector [N, D] of "
                     f"what the last layer reads, which is the head's own: got {what}.")
 
 

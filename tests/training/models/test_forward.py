@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from calib_jax import models
+from calib_jax.training import models
 
 RNG = np.random.default_rng(0)
 

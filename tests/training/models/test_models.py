@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import models
-from calib_jax.models import layers
+from calib_jax.training import models
+from calib_jax.training.models import layers
 
 RNG = np.random.default_rng(0)
 

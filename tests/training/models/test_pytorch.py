@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import models
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError
-from calib_jax.models import pytorch
+from calib_jax.training import models
+from calib_jax.training.models import pytorch
 
 RNG = np.random.default_rng(0)
 PUBLISHED = [("resnet50", "resnet50", {"stem": "imagenet"}), ("densenet121", "densenet121", {"stem": "imagenet"}),

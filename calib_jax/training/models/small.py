@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
-from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, conv
+from calib_jax.training.models.layers import MODELS, Backbone, BatchNorm, Features, conv
 
 Array = jax.Array
 

@@ -22,18 +22,18 @@ from jax.typing import DTypeLike
 
 from calib_jax import _checks as checks
 from calib_jax._checks.registry import import_modules
-from calib_jax.models.classifier import Classifier
-from calib_jax.models.densenet import DenseNet
-from calib_jax.models.heads import HEADS, UPDATES, Draw, Head, MappedHead, SampledHead, log_mean_probs
-from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, random_key
-from calib_jax.models.masked import Masked
-from calib_jax.models.parameter_groups import decay_mask, layer_groups
-from calib_jax.models.pytorch import FROM_TORCH, from_torch
-from calib_jax.models.resnet import CifarResNet, ResNet, WideResNet
-from calib_jax.models.shared_body import SharedBody
-from calib_jax.models.simplex_etf import SimplexETF, simplex_frame
-from calib_jax.models.small import MLP, SimpleCNN
-from calib_jax.models.transformers import Swin, ViT
+from calib_jax.training.models.classifier import Classifier
+from calib_jax.training.models.densenet import DenseNet
+from calib_jax.training.models.heads import HEADS, UPDATES, Draw, Head, MappedHead, SampledHead, log_mean_probs
+from calib_jax.training.models.layers import MODELS, Backbone, BatchNorm, Features, random_key
+from calib_jax.training.models.masked import Masked
+from calib_jax.training.models.parameter_groups import decay_mask, layer_groups
+from calib_jax.training.models.pytorch import FROM_TORCH, from_torch
+from calib_jax.training.models.resnet import CifarResNet, ResNet, WideResNet
+from calib_jax.training.models.shared_body import SharedBody
+from calib_jax.training.models.simplex_etf import SimplexETF, simplex_frame
+from calib_jax.training.models.small import MLP, SimpleCNN
+from calib_jax.training.models.transformers import Swin, ViT
 
 import_modules(__name__)  # A new file of this package registers what it holds.
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError
-from calib_jax.models.heads import HEADS, MappedHead
-from calib_jax.models.layers import HE, BatchNorm, Features, conv
+from calib_jax.training.models.heads import HEADS, MappedHead
+from calib_jax.training.models.layers import HE, BatchNorm, Features, conv
 
 Array = jax.Array
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax._checks.registry import register
-from calib_jax.models.layers import MODELS, Backbone, Features
+from calib_jax.training.models.layers import MODELS, Backbone, Features
 
 Array = jax.Array
 TRUNCATED = nn.initializers.truncated_normal(0.02)

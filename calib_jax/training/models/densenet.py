@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
-from calib_jax.models.layers import MODELS, Backbone, BatchNorm, Features, conv, stem_conv, stem_pool
+from calib_jax.training.models.layers import MODELS, Backbone, BatchNorm, Features, conv, stem_conv, stem_pool
 
 Array = jax.Array
 HE_IN = nn.initializers.he_normal()

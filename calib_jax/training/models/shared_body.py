@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
-from calib_jax.models.heads import HEADS, Head, log_mean_probs
-from calib_jax.models.layers import Features
+from calib_jax.training.models.heads import HEADS, Head, log_mean_probs
+from calib_jax.training.models.layers import Features
 
 Array = jax.Array
 

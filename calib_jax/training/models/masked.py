@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._checks.registry import register
-from calib_jax.models.heads import HEADS, Draw, Head
-from calib_jax.models.layers import Features
+from calib_jax.training.models.heads import HEADS, Draw, Head
+from calib_jax.training.models.layers import Features
 
 Array = jax.Array
 # The options of ``Masked`` whose defaults differ between the reading that works and the printed one.

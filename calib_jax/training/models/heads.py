@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
 from calib_jax._numerics.example_keys import example_keys
-from calib_jax.models.layers import Features, random_key
+from calib_jax.training.models.layers import Features, random_key
 
 Array = jax.Array
 # Heads by name.

@@ -60,7 +60,7 @@ def from_torch(name: str, state_dict: Mapping[str, Any] | str | os.PathLike[str]
     ValueError: for an unknown name.
     UserError: if a weight is missing, not used or of another shape.
   """
-  from calib_jax import models
+  from calib_jax.training import models
 
   checks.choice("model name", name, _NAMES)
   if isinstance(state_dict, str | os.PathLike):
