@@ -42,7 +42,7 @@ copyright = "the calib_jax authors"
 extensions = ["myst_nb", "sphinx_design", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
 include_patterns = ["docs/**", "experiments/README.md", "experiments/results/**", "CONTRIBUTING.md", "CHANGELOG.md",
-                    "calib_jax/data/embedded/README.md", "configs/README.md"]
+                    "calib_jax/training/data/embedded/README.md", "configs/README.md"]
 exclude_patterns = ["docs/_build", "docs/_templates", ".*", "runs", "build", "dist"]
 templates_path = [str(ROOT / "docs" / "_templates")]
 smartquotes = False  # It would change the two dashes of an option.

@@ -67,7 +67,7 @@ def test_the_example_trains_calibrates_and_is_loaded(folder, tmp_path):
    r"Cosine must be called as \(self, features, \*, train=False, mask=None\), and takes no train and mask"),
   ("unit(x, -1) @ unit(classes, 0)", "unit(x, -1)", r"mine:Cosine must return logits of shape \[N, 3\]: got \(1, 32\)"),
   ("def bounded(logits, labels, *", "def bounded(logits, *", "loss: bounded"),
-  ("return data.Pool(", "return dict(", "mine:rings must return a calib_jax.data.Pool, not dict"),
+  ("return data.Pool(", "return dict(", "mine:rings must return a calib_jax.training.data.Pool, not dict"),
 ])
 def test_what_a_part_lacks_is_said_in_a_sentence_before_training(old, new, message, folder, tmp_path):
   text = (folder / "mine.py").read_text()

@@ -55,7 +55,7 @@ def test_the_wheel_holds_every_module_and_config_and_nothing_else(installed):
     f"calib_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
   names = zipfile.ZipFile(wheel).namelist()
   assert {name for name in names if name.endswith(".py")} == expected
-  embedded = {f"calib_jax/data/embedded/{name}"
+  embedded = {f"calib_jax/training/data/embedded/{name}"
               for name in ("fashion_mnist_small.npz", "digits.npz", "LICENSE", "README.md")}
   assert {"calib_jax/py.typed", "calib_jax/losses/__init__.pyi", *embedded} <= set(names)
   assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -17,11 +17,11 @@ import os
 import sys
 from typing import Any
 
-from calib_jax import calibrators, data, losses, training
+from calib_jax import calibrators, losses, training
 from calib_jax._checks.registry import options
 from calib_jax._system.errors import UserError
-from calib_jax.data import sources
-from calib_jax.training import models
+from calib_jax.training import data, models
+from calib_jax.training.data import sources
 
 REGISTRIES: dict[str, MutableMapping[str, Callable[..., Any]]] = {
   "data": data.SOURCES, "model": models.MODELS, "head": models.HEADS, "schedule": training.SCHEDULES,

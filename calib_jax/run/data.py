@@ -10,9 +10,10 @@ import ml_collections
 import numpy as np
 
 from calib_jax import config as run_config
-from calib_jax import data, training
+from calib_jax import training
 from calib_jax._system.errors import UserError
 from calib_jax.last_layer import laplace
+from calib_jax.training import data
 
 
 def load_splits(config: ml_collections.ConfigDict, seed: int) -> data.Splits:

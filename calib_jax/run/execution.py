@@ -10,7 +10,7 @@ from typing import Any
 import ml_collections
 import numpy as np
 
-from calib_jax import data, evaluation, training
+from calib_jax import evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
 from calib_jax.predictions import ensembles
@@ -19,6 +19,7 @@ from calib_jax.run.data import check_laplace, load_splits, sets_that_are_read
 from calib_jax.run.directory import check_workdir, create, write_config
 from calib_jax.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks, samples_name
 from calib_jax.run.run import Run, prediction_file, seeds_of
+from calib_jax.training import data
 from calib_jax.training.distributed import processes
 
 SPLITS = ("validation", "test")

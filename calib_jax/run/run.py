@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 import ml_collections
 import numpy as np
 
-from calib_jax import calibrators, data, evaluation, training
+from calib_jax import calibrators, evaluation, training
 from calib_jax._checks import class_names
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import stem
@@ -21,6 +21,7 @@ from calib_jax.run import manifest
 from calib_jax.run.data import additional_sets, check_laplace, load_splits
 from calib_jax.run.directory import read_config
 from calib_jax.run.methods import plain_cross_entropy
+from calib_jax.training import data
 
 
 def seeds_of(config: ml_collections.ConfigDict) -> range:

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import data
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json, write_text
+from calib_jax.training import data
 from calib_jax.training.checkpoints import newest
 from calib_jax.training.distributed import processes
 

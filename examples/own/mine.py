@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import calibrators, data, losses
-from calib_jax.training import models
+from calib_jax import calibrators, losses
+from calib_jax.training import data, models
 
 
 def rings(seed: int, *, num_examples: int = 1500, noise: float = 0.25) -> data.Pool:

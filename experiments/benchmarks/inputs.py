@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from PIL import Image
 
-from calib_jax import data
-from calib_jax.data import record_streams
+from calib_jax.training import data
+from calib_jax.training.data import record_streams
 from experiments.benchmarks.arrays import Rows
 from experiments.common import timing
 from experiments.common.train_step import images

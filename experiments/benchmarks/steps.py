@@ -20,8 +20,8 @@ import numpy as np
 import optax
 
 from calib_jax import config as run_config
-from calib_jax import data, losses, training
-from calib_jax.training import models
+from calib_jax import losses, training
+from calib_jax.training import data, models
 from experiments.benchmarks.arrays import OPTIONS, Rows
 from experiments.common import counting, timing
 from experiments.common.train_step import engine, images

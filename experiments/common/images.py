@@ -7,8 +7,8 @@ import functools
 
 import numpy as np
 
-from calib_jax import data
 from calib_jax._system.errors import UserError
+from calib_jax.training import data
 
 
 @functools.lru_cache(maxsize=1)

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import data
-from calib_jax.training import averages
+from calib_jax.training import averages, data
 from calib_jax.training.engine import feeding, layout, program, stages
 
 

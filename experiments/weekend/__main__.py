@@ -2,7 +2,7 @@
 
 Run: python -m experiments.weekend --data=DIR --hours=48 [--tables NAME ...] [--dry_run] [--shard=1/4] [--out=DIR]
 
-`--data` is a directory with the archives of CIFAR-10, CIFAR-100 and Tiny ImageNet, or what `python -m calib_jax.data
+`--data` is a directory with the archives of CIFAR-10, CIFAR-100 and Tiny ImageNet, or what `python -m calib_jax.training.data
 prepare` makes of them. First it times a step of every network that may start, which takes a few minutes, and says what
 fits; `--dry_run` does only the latter, from the times that are there or else from counted operations. Then it trains,
 and prints the published numbers beside ours when a cell ends; OUT/weekend_paper.md has all of them.
@@ -27,8 +27,8 @@ import jax
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json, write_text
-from calib_jax.data.archives import ARCHIVES
 from calib_jax.training import Stopped
+from calib_jax.training.data.archives import ARCHIVES
 from experiments.common import commands, scales, sweep
 from experiments.weekend import costs, page, plan
 

@@ -9,9 +9,8 @@ from ml_collections import ConfigDict
 import pytest
 
 from calib_jax import config as run_config
-from calib_jax import data
 from calib_jax._system.errors import UserError
-from calib_jax.training import models
+from calib_jax.training import data, models
 from configs import (
   classwise_loss_scaling,
   common,

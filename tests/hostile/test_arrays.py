@@ -13,11 +13,12 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from calib_jax import calibrators, data
-from calib_jax.data import archives
-from tests.data import archive_files
+from calib_jax import calibrators
+from calib_jax.training import data
+from calib_jax.training.data import archives
 from tests.hostile import files
 from tests.hostile.judge import CANARY, attacked, read
+from tests.training.data import archive_files
 
 IMAGES, LABELS = np.arange(30 * 16, dtype=np.uint8).reshape(30, 4, 4), np.arange(30) % 3
 SOUND = {"images": IMAGES, "labels": LABELS}

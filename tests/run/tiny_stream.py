@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from calib_jax.data import record_streams
+from calib_jax.training.data import record_streams
 
 
 def images(seed: int, *, image_size: int = 8) -> record_streams.StreamPool:

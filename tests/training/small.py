@@ -12,9 +12,9 @@ import pytest
 from scipy import special
 
 from calib_jax import config as run_config
-from calib_jax import data, training
-from calib_jax.data import per_image
-from calib_jax.training import models
+from calib_jax import training
+from calib_jax.training import data, models
+from calib_jax.training.data import per_image
 from calib_jax.training.distributed.mapping import AXIS, mapped_steps
 from calib_jax.training.engine import gradients, steps
 from calib_jax.training.engine import program as programs

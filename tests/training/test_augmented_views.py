@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import data, losses
-from calib_jax.training import models
+from calib_jax import losses
+from calib_jax.training import data, models
 from calib_jax.training.distributed.mapping import AXIS
 from tests.losses.test_consistency import reference as divergence
 from tests.training.small import assert_same, draw_fast, gradient_step

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import data, training
+from calib_jax import training
 from calib_jax._system.errors import UserError
+from calib_jax.training import data
 from calib_jax.training.engine import program
 from tests.training.small import PLAIN, digits
 

@@ -9,9 +9,9 @@ import pytest
 from scipy import special
 
 from calib_jax import config as run_config
-from calib_jax import data, training
+from calib_jax import training
 from calib_jax._system.errors import UserError
-from calib_jax.training import models
+from calib_jax.training import data, models
 from tests.training.small import assert_same, short, tiny_splits, train
 
 K, RATE = 6, 0.25

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from calib_jax import data, losses, training
+from calib_jax import losses, training
 from calib_jax._system.errors import UserError
-from calib_jax.training import averages, best_model, checkpoints, models
+from calib_jax.training import averages, best_model, checkpoints, data, models
 from calib_jax.training.engine import stages
 from calib_jax.training.run_log import progress
 from tests.training.small import PLAIN, alone, assert_same, draw_fast, logged, short, stop, tiny_splits, train

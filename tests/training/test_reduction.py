@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import data, training
+from calib_jax import training
+from calib_jax.training import data
 from calib_jax.training.engine import stages
 from tests.training.small import PLAIN, assert_same, built, short, softmax_gradient, tiny_splits, train
 

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import data, losses, training
+from calib_jax import losses, training
+from calib_jax.training import data
 from calib_jax.training.distributed.mapping import AXIS, mapped
 from calib_jax.training.engine import steps
 from tests.training.small import linear_step, short, softmax_gradient, tiny_splits, train

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax import data
 from calib_jax._system import capacity
-from calib_jax.data.batches import divided, epoch_part
+from calib_jax.training import data
+from calib_jax.training.data.batches import divided, epoch_part
 from calib_jax.training.engine import stages
 from calib_jax.training.engine.layout import Layout, predict
 

@@ -5,10 +5,9 @@ from typing import Any
 import jax
 import ml_collections
 
-from calib_jax import data
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError
-from calib_jax.training import models
+from calib_jax.training import data, models
 from calib_jax.training.engine.stages import planned
 from calib_jax.training.seed_groups import shape_of
 

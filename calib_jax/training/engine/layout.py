@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import numpy as np
 
-from calib_jax import data
+from calib_jax.training import data
 from calib_jax.training.distributed.mapping import AXIS
 from calib_jax.training.engine import stages
 

@@ -10,9 +10,9 @@ import jax
 import ml_collections
 import numpy as np
 
-from calib_jax import data, metrics
+from calib_jax import metrics
 from calib_jax._system import capacity
-from calib_jax.training import averages, best_model
+from calib_jax.training import averages, best_model, data
 from calib_jax.training.checkpoints import Checkpoints
 from calib_jax.training.distributed.stopping import Stopped, requests
 from calib_jax.training.engine import program as programs

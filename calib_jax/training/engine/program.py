@@ -11,10 +11,10 @@ import ml_collections
 import numpy as np
 import optax
 
-from calib_jax import data, losses
+from calib_jax import losses
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
-from calib_jax.training import averages, best_model, head_state, loss_state, models
+from calib_jax.training import averages, best_model, data, head_state, loss_state, models
 from calib_jax.training.distributed.mapping import AXIS, mapped, mapped_steps
 from calib_jax.training.engine import drawing, gradients, objectives, optimizers, stages, steps
 from calib_jax.training.engine.feeding import may_loop

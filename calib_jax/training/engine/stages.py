@@ -8,9 +8,8 @@ import ml_collections
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax import data
 from calib_jax._system.errors import UserError
-from calib_jax.training import models, pretrained
+from calib_jax.training import data, models, pretrained
 from calib_jax.training.engine.objectives import objective, per_example, second_loss
 from calib_jax.training.loss_state import LOSS_STATES
 

@@ -5,9 +5,9 @@ from typing import Any
 import ml_collections
 
 from calib_jax import _checks as checks
-from calib_jax import data
 from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError
+from calib_jax.training import data
 from calib_jax.training.engine.objectives import objective
 from calib_jax.training.engine.stages import SCHEDULES, Phase, Stage, main_stage
 

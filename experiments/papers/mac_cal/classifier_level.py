@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import calibrators, data, metrics, training
-from calib_jax.training import models
+from calib_jax import calibrators, metrics, training
+from calib_jax.training import data, models
 from experiments.common import commands, rows, scales, studies
 from experiments.papers.mac_cal import classifier_level_table
 from experiments.papers.mac_cal.classifier_level_settings import (
