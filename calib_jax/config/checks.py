@@ -18,13 +18,13 @@ from calib_jax._system import capacity
 from calib_jax._system.errors import LONGEST, UserError, short
 from calib_jax._system.files import stem
 from calib_jax.config.imports import is_import_path
-from calib_jax.last_layer.laplace import HESSIANS
 from calib_jax.predictions.automatic import AUTO
 from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.training import data, models
 from calib_jax.training.data.augmentation import MIXED_LABELS
 from calib_jax.training.data.sources import LONG_TAIL
 from calib_jax.training.engine.objectives import second_loss
+from calib_jax.training.last_layer.laplace import HESSIANS
 
 CHOICES: dict[str, Any] = {
   "data.corruption": ("", *data.CORRUPTIONS),

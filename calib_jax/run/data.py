@@ -12,8 +12,8 @@ import numpy as np
 from calib_jax import config as run_config
 from calib_jax import training
 from calib_jax._system.errors import UserError
-from calib_jax.last_layer import laplace
 from calib_jax.training import data
+from calib_jax.training.last_layer import laplace
 
 
 def load_splits(config: ml_collections.ConfigDict, seed: int) -> data.Splits:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from calib_jax.last_layer import laplace
+from calib_jax.training.last_layer import laplace
 
 N, D, K = 14, 2, 3
 P = K * (D + 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from calib_jax.last_layer import feature_clipping
+from calib_jax.training.last_layer import feature_clipping
 
 
 def _overconfident(seed=0, n=300, inputs=6, classes=4):
