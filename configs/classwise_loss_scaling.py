@@ -8,7 +8,7 @@ they were trained: here those on CIFAR are trained as Komisarenko & Kull 2024 tr
 (DATA.NETWORK.LOSS), and those on ImageNet in the usual way.
 """
 
-from calib_jax.config import cells
+from calib_jax.training.config import cells
 from configs import focal_temperature
 from configs.recipes import imagenet, sgd
 

@@ -6,7 +6,7 @@ The text after the colon is DATA.NETWORK.LOSS; without a loss it trains cross en
 is.
 """
 
-from calib_jax.config import cells
+from calib_jax.training.config import cells
 from configs.recipes import mukhoti, primary
 
 NETWORKS = {"cifar100": ("resnet50",), "cifar10": ("resnet50",), "tiny_imagenet": ("resnet50",)}

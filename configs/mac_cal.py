@@ -6,7 +6,7 @@ The text after the colon is DATA.NETWORK.METHOD; without a method it trains cros
 there is.
 """
 
-from calib_jax.config import cells
+from calib_jax.training.config import cells
 from configs.recipes import mukhoti, primary, secondary
 
 # γ of the dual focal loss. Not printed: that of Tao et al. 2023, whose values Zhou et al. 2025 repeat in Table 2 and in

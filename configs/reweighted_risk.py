@@ -7,8 +7,8 @@ is. The transformers start from timm's weights, in vit_small_patch16_224.safeten
 swin_tiny_patch4_window7_224.safetensors; another --config.model.weights=FILE changes that.
 """
 
-from calib_jax.config import cells
 from calib_jax.training import models
+from calib_jax.training.config import cells
 from configs.recipes import primary, secondary, sgd
 
 # Score: margin is the best on CIFAR-100 but for PreResNet-56, and with ViT-S; negative entropy with Swin-T (Section 5).

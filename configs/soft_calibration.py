@@ -8,7 +8,7 @@ is.
 
 import math
 
-from calib_jax.config import cells
+from calib_jax.training.config import cells
 from configs.recipes import imagenet, primary, secondary, sgd
 
 NETWORKS = {"cifar100": ("wide_resnet28_10",), "cifar10": ("wide_resnet28_10",), "imagenet2012": ("resnet50",)}

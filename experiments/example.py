@@ -8,7 +8,7 @@ docs/sweeps.md explains what the command can do.
 import functools
 import sys
 
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from experiments.common import settings, sweep
 from experiments.common.declaration import Experiment, Method
 

@@ -17,11 +17,11 @@ import shlex
 
 from ml_collections import ConfigDict
 
-from calib_jax import config as run_config
 from calib_jax._system import compilation
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import write_text
-from calib_jax.config import overrides
+from calib_jax.training import config as run_config
+from calib_jax.training.config import overrides
 from experiments.common import commands, markdown, settings, tuning
 
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0)

@@ -33,7 +33,7 @@ def _own_registries():
   registries = []
   if losses := sys.modules.get("calib_jax.losses"):
     registries += [losses.PER_EXAMPLE, losses.PER_BATCH]
-  if own_code := sys.modules.get("calib_jax.config.imports"):
+  if own_code := sys.modules.get("calib_jax.training.config.imports"):
     registries += own_code.REGISTRIES.values()
   for registry in registries:
     for name in [name for name in registry if ":" in name]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import jax
 
-from calib_jax import config as run_config
 from calib_jax import run, training
 from calib_jax._system.errors import UserError, printable
 from calib_jax.run import directory
+from calib_jax.training import config as run_config
 from calib_jax.training.distributed import processes
 
 

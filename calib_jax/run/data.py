@@ -9,9 +9,9 @@ import jax
 import ml_collections
 import numpy as np
 
-from calib_jax import config as run_config
 from calib_jax import training
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import data
 from calib_jax.training.last_layer import laplace
 

@@ -9,10 +9,10 @@ import pathlib
 import flax.traverse_util
 import ml_collections
 
-from calib_jax import config as run_config
 from calib_jax._system.environment import environment
 from calib_jax._system.errors import UserError, cut, printable, short
 from calib_jax._system.files import check_local, read_json, read_text, write_text
+from calib_jax.training import config as run_config
 from calib_jax.training import data
 
 # Fields that may change between two commands on the same directory, because trained models do not depend on them.

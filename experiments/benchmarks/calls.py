@@ -11,7 +11,7 @@ import functools
 
 import jax
 
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from experiments.benchmarks.arrays import Rows
 from experiments.benchmarks.steps import by_hand
 from experiments.common import timing

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from calib_jax import config as run_config
 from calib_jax import losses, training
+from calib_jax.training import config as run_config
 from calib_jax.training import data, models
 from experiments.benchmarks.arrays import OPTIONS, Rows
 from experiments.common import counting, timing

@@ -13,7 +13,7 @@ from types import ModuleType
 from ml_collections import ConfigDict
 import pandas as pd
 
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from experiments.common import claims, comparison, markdown, scales, scores, settings, tuning
 from experiments.common.declaration import Experiment, Method
 

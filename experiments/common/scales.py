@@ -7,8 +7,8 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from configs import common, reweighted_risk
 from experiments.common import settings
 

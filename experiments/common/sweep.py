@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from calib_jax import config as run_config
 from calib_jax import evaluation, run
 from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
@@ -34,6 +33,7 @@ from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.run import last_layer
 from calib_jax.run.data import additional_sets
 from calib_jax.training import Stopped
+from calib_jax.training import config as run_config
 from experiments.common import commands, comparison, report, rows, scores, settings, tuning
 from experiments.common.declaration import Experiment, Method
 

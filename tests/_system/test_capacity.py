@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from calib_jax import config
 from calib_jax._system import capacity
+from calib_jax.training import config
 from calib_jax.training.engine import loop
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from calib_jax import run
 from calib_jax.cli import evaluate
-from calib_jax.config import load
+from calib_jax.training.config import load
 from tests import known_numbers
 from tests.programs import ROOT
 

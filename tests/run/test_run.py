@@ -12,11 +12,11 @@ import pytest
 from calib_jax import evaluation, run, training
 from calib_jax._system.errors import UserError
 from calib_jax.cli import apply, evaluate, inputs
-from calib_jax.config.load import FORMAT
 from calib_jax.reports import formats
 from calib_jax.run import Run
 from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
 from calib_jax.training import data
+from calib_jax.training.config.load import FORMAT
 from tests.programs import never, python
 from tests.training.small import digits
 

@@ -11,8 +11,8 @@ import optax
 import pytest
 from scipy import special
 
-from calib_jax import config as run_config
 from calib_jax import training
+from calib_jax.training import config as run_config
 from calib_jax.training import data, models
 from calib_jax.training.data import per_image
 from calib_jax.training.distributed.mapping import AXIS, mapped_steps

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from calib_jax import config as run_config
 from calib_jax import training
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import data, models
 from tests.training.small import assert_same, short, tiny_splits, train
 

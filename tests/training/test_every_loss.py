@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import losses, training
 from calib_jax.run import methods
+from calib_jax.training import config as run_config
 from calib_jax.training import loss_state
 from tests.training.small import digits
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import models
 from tests.training.small import PLAIN, short, train
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import head_state, models
 from calib_jax.training.engine import drawing, stages
 from tests.training.small import PLAIN, alone, built, one_step, short, tiny_splits, train

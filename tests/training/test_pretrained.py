@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from calib_jax import config as run_config
 from calib_jax import training
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import models
 from calib_jax.training.engine import program
 from tests.training.models.test_pytorch import torch_weights

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import losses
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import data, loss_state, models
 from calib_jax.training.engine import stages
 from tests.training.small import alone, assert_same, built, finished, one_step, short, tiny_splits, train

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import training
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training.engine import feeding, stages
 from tests.training.small import PLAIN, assert_same, built, finished, one_step, short, tiny_splits, train
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from configs import mac_cal
 from experiments.common.settings import flat
 from experiments.papers.mac_cal.tables import OTHERS

@@ -19,7 +19,7 @@ import flax.linen as nn
 import jax
 from ml_collections import ConfigDict
 
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from calib_jax.training import models
 from configs import reweighted_risk
 from experiments.common import settings, sweep

@@ -19,7 +19,7 @@ import sys
 from ml_collections import ConfigDict
 import pandas as pd
 
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from experiments.common import comparison, ranking, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 

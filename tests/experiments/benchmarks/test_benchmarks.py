@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from experiments.benchmarks import __main__ as command
 from experiments.benchmarks import calibrators as fits
 from experiments.benchmarks import lease, processes

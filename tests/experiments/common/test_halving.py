@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from experiments.common import halving, rows, settings
 
 SPACE = {"rate": {"none": {}, **{f"rate {i}": {"optimizer.learning_rate": 0.01 * (i + 2)} for i in range(8)}},

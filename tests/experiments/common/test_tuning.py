@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from configs import common
 from experiments import tune
 from experiments.common import rows, settings, tuning

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calib_jax import config as run_config
+from calib_jax.training import config as run_config
 from configs import common
 from experiments import audit
 from experiments.common import comparison, rows, settings

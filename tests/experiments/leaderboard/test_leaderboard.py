@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from calib_jax import config as run_config
 from calib_jax import losses
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import data
 from experiments.common import claims, comparison, images, ranking, rows, sweep
 from experiments.common.commands import RESULTS

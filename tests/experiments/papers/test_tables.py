@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import models
 from configs import mac_cal
 from experiments.common import report, rows, scores, sweep, tuning
@@ -22,7 +22,7 @@ from experiments.papers.mac_cal import tables as mac_cal_tables
 from experiments.papers.reweighted_risk import tables as reweighted_risk_tables
 from experiments.papers.soft_calibration import memorisation
 from experiments.papers.soft_calibration import tables as soft_calibration_tables
-from tests.config.data import SHAPES
+from tests.training.config.data import SHAPES
 
 MODULES = (focal_temperature_table, mac_cal_tables, reweighted_risk_tables, soft_calibration_tables)
 TABLES = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
 from calib_jax.run.data import additional_sets
+from calib_jax.training import config as run_config
 from calib_jax.training import data
 from calib_jax.training.data.sources import tfds
 from tests.training.small import digits

@@ -17,10 +17,10 @@ from calib_jax import calibrators, losses, training
 from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import parse_json
-from calib_jax.config import imports, overrides
-from calib_jax.config.checks import check_fields, check_type, get, one_of
-from calib_jax.config.imports import import_paths, is_import_path
 from calib_jax.training import data, models
+from calib_jax.training.config import imports, overrides
+from calib_jax.training.config.checks import check_fields, check_type, get, one_of
+from calib_jax.training.config.imports import import_paths, is_import_path
 
 
 class Family(NamedTuple):

@@ -5,10 +5,10 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import losses
 from calib_jax._system.errors import UserError
-from calib_jax.config import checks
+from calib_jax.training import config as run_config
+from calib_jax.training.config import checks
 from tests.programs import ROOT
 
 DIGITS = str(ROOT / "configs/digits_savuc.py")

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax import run, training
 from calib_jax._system.errors import UserError
-from calib_jax.config import imports
-from calib_jax.config.load import FORMAT
 from calib_jax.run import directory
+from calib_jax.training import config as run_config
+from calib_jax.training.config import imports
+from calib_jax.training.config.load import FORMAT
 from tests.programs import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 import pytest
 
-from calib_jax import config as run_config
 from calib_jax._system.errors import UserError
+from calib_jax.training import config as run_config
 from calib_jax.training import data, models
 from configs import (
   classwise_loss_scaling,
@@ -19,7 +19,7 @@ from configs import (
   reweighted_risk,
   soft_calibration,
 )
-from tests.config.data import SHAPES
+from tests.training.config.data import SHAPES
 
 PAPERS = {"SC": soft_calibration, "RR": reweighted_risk, "FT": focal_temperature, "CL": classwise_loss_scaling,
           "MC": mac_cal}  # By their names in docs/recipes.md.
