@@ -42,7 +42,7 @@ def short(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 def narrow() -> bytes:
   """Returns the figure of the README: two diagrams in a row, 3.4 inches wide."""
   from calib_jax import evaluation, reports
-  from calib_jax.run import Run
+  from calib_jax.training.run import Run
 
   panels = {}
   for folder, method in ((RUN / "baseline", "cross entropy"), (RUN, "focal + soft avuc")):

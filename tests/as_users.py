@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TS = ("--calibrators", "temperature_scaling")
 LOAD = """
 import sys, numpy as np
-from calib_jax.run import Run
+from calib_jax.training.run import Run
 run = Run.load(sys.argv[1])
 saved = np.load(sys.argv[1] + "/predictions/test_seed0.npz")["logits"]
 print(int(np.array_equal(run.predict(run.splits(0).test.images), saved)))

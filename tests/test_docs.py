@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 import calib_jax
-from calib_jax import calibrators, evaluation, losses, run, training
+from calib_jax import calibrators, evaluation, losses, training
 from calib_jax._checks import registry
 from calib_jax.cli import apply, compare
 from calib_jax.cli import evaluate as command
 from calib_jax.reports import formats
 from calib_jax.training import config as run_config
-from calib_jax.training import models
+from calib_jax.training import models, run
 from configs import common
 
 ROOT = pathlib.Path(__file__).parent.parent

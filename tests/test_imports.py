@@ -96,7 +96,7 @@ def state():
           [logging.getLogger(name).level for name in names], sorted(map(str, logging.getLogger().handlers)))
 import flax, orbax.checkpoint  # Of whose own side effects this is no test.
 before = state()
-import main, calib_jax.cli.main, calib_jax.cli.train, calib_jax.run, calib_jax.training.data.sources.tfds
+import main, calib_jax.cli.main, calib_jax.cli.train, calib_jax.training.run, calib_jax.training.data.sources.tfds
 assert not {"tensorflow", "tensorflow_datasets", "matplotlib"} & set(sys.modules)
 import numpy as np
 from calib_jax.training import Checkpoints, checkpoints

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import run
 from calib_jax._system.errors import UserError
-from calib_jax.run import Run, directory
 from calib_jax.training import config as run_config
+from calib_jax.training import run
+from calib_jax.training.run import Run, directory
 from tests.programs import ROOT, never
 
 pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]

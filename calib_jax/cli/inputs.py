@@ -20,7 +20,7 @@ from calib_jax.predictions.fitting import Model, fit
 from calib_jax.predictions.joining import aligned
 from calib_jax.predictions.loading import load
 from calib_jax.predictions.predictions import Predictions, differing
-from calib_jax.run import manifest
+from calib_jax.training.run import manifest
 
 TEST, VALIDATION = "test", "validation"
 SEED = re.compile(r"(.+)_seed(\d+)")

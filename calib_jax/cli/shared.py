@@ -23,7 +23,7 @@ from calib_jax.predictions import automatic, subgroup_fits
 from calib_jax.predictions.fitting import Fitted, Model
 from calib_jax.predictions.predictions import Predictions
 from calib_jax.reports import formats
-from calib_jax.run import outputs
+from calib_jax.training.run import outputs
 from calib_jax.verdict.reasons import MOST, listed
 from calib_jax.verdict.uses import FAILS
 

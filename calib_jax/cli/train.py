@@ -9,11 +9,12 @@ from typing import Any
 
 import jax
 
-from calib_jax import run, training
+from calib_jax import training
 from calib_jax._system.errors import UserError, printable
-from calib_jax.run import directory
 from calib_jax.training import config as run_config
+from calib_jax.training import run
 from calib_jax.training.distributed import processes
+from calib_jax.training.run import directory
 
 
 def main(arguments: list[str] | None = None, hooks: Sequence[Callable[..., Any]] = ()) -> int:

@@ -10,8 +10,8 @@ from flax import traverse_util
 import jax
 from ml_collections import ConfigDict
 
-from calib_jax.run.directory import EVALUATION_ONLY
 from calib_jax.training import config as run_config
+from calib_jax.training.run.directory import EVALUATION_ONLY
 
 
 def changed(config: ConfigDict, fields: Mapping[str, object]) -> ConfigDict:

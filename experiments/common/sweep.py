@@ -4,7 +4,7 @@ An experiment is a declaration (``declaration.Experiment``) in a module of its o
 
 python -m experiments.NAME --scale=laptop --out=DIR [--shard=1/4 | --processes=4] [--only WORD ...] [--seeds=N]
 
-Every run is one of ``calib_jax.run``: it is continued if it was stopped, and not repeated if it is finished. A run that
+Every run is one of ``calib_jax.training.run``: it is continued if it was stopped, and not repeated if it is finished. A run that
 fails is reported at the end, after all others. ``DIR/STEM.csv`` has a row for each method, calibrator and seed, with
 the hash of the config that trained it, versions, device and seconds. Runs whose rows it holds are skipped, so that the
 same command on a finished experiment only makes the table (``.md``, ``.tex``) and the figure (``.png``) again. If the
@@ -25,15 +25,15 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from calib_jax import evaluation, run
+from calib_jax import evaluation
 from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
 from calib_jax.predictions import ensembles
 from calib_jax.predictions.fitting import UNCALIBRATED
-from calib_jax.run import last_layer
-from calib_jax.run.data import additional_sets
-from calib_jax.training import Stopped
+from calib_jax.training import Stopped, run
 from calib_jax.training import config as run_config
+from calib_jax.training.run import last_layer
+from calib_jax.training.run.data import additional_sets
 from experiments.common import commands, comparison, report, rows, scores, settings, tuning
 from experiments.common.declaration import Experiment, Method
 

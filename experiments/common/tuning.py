@@ -23,9 +23,10 @@ import jax
 from ml_collections import ConfigDict
 import numpy as np
 
-from calib_jax import metrics, run, training
+from calib_jax import metrics, training
 from calib_jax._system.errors import UserError
 from calib_jax.training import config as run_config
+from calib_jax.training import run
 from experiments.common import rows, settings
 
 # The values to try of the paper's settings, in its order. The paper prints no values; these are ours.

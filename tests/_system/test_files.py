@@ -12,8 +12,8 @@ import pytest
 
 from calib_jax._system import capacity, files
 from calib_jax._system.errors import UserError
-import calib_jax.run
 from calib_jax.training.distributed import processes
+import calib_jax.training.run
 from main import main
 
 
@@ -41,7 +41,7 @@ def test_a_full_disk_is_one_sentence_and_exit_code_2(number, tmp_path, monkeypat
   def full(*_, **options):
     raise OSError(number, "No space left on device", str(tmp_path / "results.json"))
 
-  monkeypatch.setattr(calib_jax.run, "execute", full)
+  monkeypatch.setattr(calib_jax.training.run, "execute", full)
   monkeypatch.setattr(processes, "connect", lambda *_: None)  # JAX runs already, with the devices of the tests.
   assert main(["--config=configs/digits_savuc.py", f"--workdir={tmp_path}"]) == 2
   assert capsys.readouterr().err == (f"error: {tmp_path}/results.json: No space left on device; free some space and "

@@ -12,8 +12,8 @@ from calib_jax.cli import evaluate as command
 from calib_jax.evaluation.sections import class_groups
 from calib_jax.predictions import fitting
 from calib_jax.predictions.predictions import Predictions, differing
-from calib_jax.run import manifest
 from calib_jax.training.config.load import FORMAT
+from calib_jax.training.run import manifest
 
 pytestmark = pytest.mark.xdist_group("compare")  # One worker makes what most of these tests share.
 N, K, SEEDS = 200, 3, (0, 1, 2)  # Intervals over two seeds are too wide to tell rows apart.

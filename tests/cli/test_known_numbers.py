@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from calib_jax import run
 from calib_jax.cli import evaluate
+from calib_jax.training import run
 from calib_jax.training.config import load
 from tests import known_numbers
 from tests.programs import ROOT

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from calib_jax import evaluation
-from calib_jax.run import directory, lock
 from calib_jax.training import config as run_config
+from calib_jax.training.run import directory, lock
 import main
 from tests.programs import python
 

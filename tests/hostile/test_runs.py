@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, evaluation, run
+from calib_jax import calibrators, evaluation
 from calib_jax._system import process
 from calib_jax._system.errors import UserError
 from calib_jax.reports.curves import logged
-from calib_jax.run import directory, lock, manifest
-from calib_jax.training import checkpoints, data, models, seed_groups
+from calib_jax.training import checkpoints, data, models, run, seed_groups
 from calib_jax.training import config as run_config
 from calib_jax.training.data import archives
+from calib_jax.training.run import directory, lock, manifest
 from calib_jax.training.run_log import metric_log
 from tests.hostile import files
 from tests.hostile.judge import attacked, read

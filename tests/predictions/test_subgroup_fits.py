@@ -88,7 +88,7 @@ def _written(path, seed, offsets):
 
 @pytest.mark.slow
 def test_the_command_stores_what_apply_gives_and_says_what_is_missing(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr("calib_jax.run.outputs.missing_for_figures", lambda: ["matplotlib"])
+  monkeypatch.setattr("calib_jax.training.run.outputs.missing_for_figures", lambda: ["matplotlib"])
   val, test = (_written(tmp_path / f"{name}.jsonl", seed, DIFFERENT) for seed, name in enumerate(("val", "test")))
   out = tmp_path / "out"
   command = ["--fit", val, "--test", test, "--fit_by=task", "--calibrators=platt", "--num_resamples=20"]

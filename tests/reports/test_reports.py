@@ -24,7 +24,7 @@ from calib_jax.evaluation.sections.candidates import Chosen
 from calib_jax.evaluation.sections.severity import Level
 from calib_jax.reports import formats
 from calib_jax.reports.drawing import FIGURES, of_section
-from calib_jax.run import outputs
+from calib_jax.training.run import outputs
 from calib_jax.verdict.verdict import verdict
 from tests.evaluation.data import predictions
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, training
-from calib_jax.run import methods
 from calib_jax.training import config as run_config
 from calib_jax.training import loss_state
+from calib_jax.training.run import methods
 from tests.training.small import digits
 
 OPTIONS = {"avuc": ("threshold=0.5",)}  # The only option without a default.

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from calib_jax import run, training
+from calib_jax import training
 from calib_jax.training import config as run_config
+from calib_jax.training import run
 from experiments.common import commands, comparison, rows, scores, settings, sweep, tuning
 from experiments.common.declaration import Experiment, Method
 from experiments.estimators import seeds_and_images

@@ -9,12 +9,13 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import run, training
+from calib_jax import training
 from calib_jax._system.errors import UserError
-from calib_jax.run import directory
 from calib_jax.training import config as run_config
+from calib_jax.training import run
 from calib_jax.training.config import imports
 from calib_jax.training.config.load import FORMAT
+from calib_jax.training.run import directory
 from tests.programs import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_figures")

@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import run
 from calib_jax._system.errors import UserError
-from calib_jax.run import Run
-from calib_jax.run.data import additional_sets
 from calib_jax.training import config as run_config
-from calib_jax.training import data, models
+from calib_jax.training import data, models, run
 from calib_jax.training.engine.program import normalizer
+from calib_jax.training.run import Run
+from calib_jax.training.run.data import additional_sets
 from calib_jax.training.seed_groups import shape_of
 
 pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from calib_jax._system.errors import UserError
-from calib_jax.run.data import additional_sets
 from calib_jax.training import config as run_config
 from calib_jax.training import data
 from calib_jax.training.data.sources import tfds
+from calib_jax.training.run.data import additional_sets
 from tests.training.small import digits
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import platform
 
 from calib_jax._system.errors import UserError, cut, printable
 from calib_jax._system.files import check_regular
-from calib_jax.run import manifest
+from calib_jax.training.run import manifest
 
 try:
   import fcntl

@@ -7,14 +7,14 @@ import shutil
 
 import pytest
 
-from calib_jax import reports, run
+from calib_jax import reports
 from calib_jax._system.errors import UserError
-from calib_jax.training import checkpoints
+from calib_jax.training import checkpoints, run
 from tests.programs import never
 from tests.training.small import digits
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("recovery")]
-# The programs are those of tests/run/test_run.py, so that they are compiled once for both.
+# The programs are those of tests/training/run/test_run.py, so that they are compiled once for both.
 SMALL = ("num_seeds=2", "compare_with_cross_entropy=False", "training.num_steps=6", "evaluation.num_resamples=20",
          "model.hidden=(8,)", "training.select=best", "checkpoint.every_steps=3", "evaluation.corruptions=('fog',)",
          "evaluation.severities=(2,)", "evaluation.recommended=False")

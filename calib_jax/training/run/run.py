@@ -15,13 +15,13 @@ from calib_jax._checks import class_names
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import stem
 from calib_jax.predictions import ensembles
-from calib_jax.run import manifest
-from calib_jax.run.data import additional_sets, check_laplace, load_splits
-from calib_jax.run.directory import read_config
-from calib_jax.run.methods import plain_cross_entropy
 from calib_jax.training import data
 from calib_jax.training.last_layer.laplace import Laplace
 from calib_jax.training.last_layer.laplace import fit as fit_laplace
+from calib_jax.training.run import manifest
+from calib_jax.training.run.data import additional_sets, check_laplace, load_splits
+from calib_jax.training.run.directory import read_config
+from calib_jax.training.run.methods import plain_cross_entropy
 
 
 def seeds_of(config: ml_collections.ConfigDict) -> range:

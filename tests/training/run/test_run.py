@@ -9,14 +9,14 @@ import shutil
 import numpy as np
 import pytest
 
-from calib_jax import evaluation, run, training
+from calib_jax import evaluation, training
 from calib_jax._system.errors import UserError
 from calib_jax.cli import apply, evaluate, inputs
 from calib_jax.reports import formats
-from calib_jax.run import Run
-from calib_jax.run.methods import method_name, plain_cross_entropy, remarks
-from calib_jax.training import data
+from calib_jax.training import data, run
 from calib_jax.training.config.load import FORMAT
+from calib_jax.training.run import Run
+from calib_jax.training.run.methods import method_name, plain_cross_entropy, remarks
 from tests.programs import never, python
 from tests.training.small import digits
 
@@ -40,7 +40,7 @@ def test_it_predicts_to_the_bit_what_it_saved_also_in_a_fresh_process(finished, 
   test = loaded.splits(1).test
   saved = evaluation.load(finished / "predictions/test_seed1.npz").logits
   np.testing.assert_array_equal(loaded.predict(test.images, seed=1), saved)
-  script = ("import sys, numpy as np; from calib_jax.run import Run; r = Run.load(sys.argv[1]);"
+  script = ("import sys, numpy as np; from calib_jax.training.run import Run; r = Run.load(sys.argv[1]);"
             "np.save(sys.argv[2], r.predict(r.splits(1).test.images, seed=1))")
   # As many virtual devices as trained the run, and the same compilation.
   done = python("-c", script, finished, tmp_path / "logits.npy", tmp_path=tmp_path, XLA_FLAGS=os.environ["XLA_FLAGS"])

@@ -1,9 +1,9 @@
 """The rows of a run's Laplace approximation: its predictions of every set, with calibrators of its own."""
 
 from calib_jax import evaluation
-from calib_jax.run import manifest
-from calib_jax.run.data import additional_sets
-from calib_jax.run.run import Run, prediction_file
+from calib_jax.training.run import manifest
+from calib_jax.training.run.data import additional_sets
+from calib_jax.training.run.run import Run, prediction_file
 
 
 def laplace(run: Run, plain: evaluation.Model) -> tuple[evaluation.Model, list[evaluation.Predictions]]:

@@ -13,5 +13,5 @@ from calib_jax._system import lazy
 
 __all__ = ["Run", "execute", "prediction_file"]
 __getattr__, __dir__ = lazy.names(__name__, {
-  "Run": "calib_jax.run.run", "execute": "calib_jax.run.execution", "prediction_file": "calib_jax.run.run"},
+  "Run": "calib_jax.training.run.run", "execute": "calib_jax.training.run.execution", "prediction_file": "calib_jax.training.run.run"},
   ("data", "methods"))

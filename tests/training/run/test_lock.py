@@ -12,13 +12,13 @@ import time
 import pytest
 
 from calib_jax._system.errors import UserError
-from calib_jax.run import lock
+from calib_jax.training.run import lock
 from tests.programs import ROOT
 
 # Takes the lock, says so, and holds it until a signal ends it.
 HOLD = """
 import pathlib, sys
-from calib_jax.run import lock
+from calib_jax.training.run import lock
 with lock.hold(pathlib.Path(sys.argv[1])):
   print("held", flush=True)
   sys.stdin.readline()

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from calib_jax import evaluation, run
+from calib_jax import evaluation
 from calib_jax._system.errors import UserError
-from calib_jax.run import Run, execution
-from calib_jax.run.directory import other_predictions
-from calib_jax.run.methods import method_name, plain_cross_entropy
 from calib_jax.training import config as run_config
+from calib_jax.training import run
 from calib_jax.training.last_layer import laplace
+from calib_jax.training.run import Run, execution
+from calib_jax.training.run.directory import other_predictions
+from calib_jax.training.run.methods import method_name, plain_cross_entropy
 from tests.programs import never
 from tests.training.small import digits
 
