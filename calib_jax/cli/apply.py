@@ -21,11 +21,11 @@ from calib_jax._system.errors import FileError, UserError, about, printable
 from calib_jax._system.files import check_local
 from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
-from calib_jax.predictions import streaming, subgroup_fits, writing
-from calib_jax.predictions.headers import listed
-from calib_jax.predictions.keys import keys
-from calib_jax.predictions.logits import EXACT, as_logits
-from calib_jax.predictions.text_files import SEPARATORS
+from calib_jax.evaluation.predictions import streaming, subgroup_fits, writing
+from calib_jax.evaluation.predictions.headers import listed
+from calib_jax.evaluation.predictions.keys import keys
+from calib_jax.evaluation.predictions.logits import EXACT, as_logits
+from calib_jax.evaluation.predictions.text_files import SEPARATORS
 
 
 def main(arguments: list[str] | None = None) -> int:

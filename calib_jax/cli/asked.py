@@ -13,10 +13,10 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._system.errors import UserError, short
 from calib_jax.evaluation.asked import Asked
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.fitting import UNCALIBRATED
-from calib_jax.predictions.predictions import Predictions
-from calib_jax.predictions.text_files import fields, lines_of
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
+from calib_jax.evaluation.predictions.predictions import Predictions
+from calib_jax.evaluation.predictions.text_files import fields, lines_of
 
 MOST_ACTS = 1000
 

@@ -18,12 +18,12 @@ import numpy as np
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.cli import asked, inputs, shared
-from calib_jax.predictions import ensembles, fitting
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, calibrated
-from calib_jax.predictions.headers import listed
-from calib_jax.predictions.joining import aligned, aligned_labels
-from calib_jax.predictions.predictions import differing
+from calib_jax.evaluation.predictions import ensembles, fitting
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Fitted, calibrated
+from calib_jax.evaluation.predictions.headers import listed
+from calib_jax.evaluation.predictions.joining import aligned, aligned_labels
+from calib_jax.evaluation.predictions.predictions import differing
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one: the worst, if it has more.

@@ -15,11 +15,11 @@ from calib_jax._checks.registry import options as registry_options
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import release
 from calib_jax.cli.shared import note
-from calib_jax.predictions import automatic
-from calib_jax.predictions.fitting import Model, fit
-from calib_jax.predictions.joining import aligned
-from calib_jax.predictions.loading import load
-from calib_jax.predictions.predictions import Predictions, differing
+from calib_jax.evaluation.predictions import automatic
+from calib_jax.evaluation.predictions.fitting import Model, fit
+from calib_jax.evaluation.predictions.joining import aligned
+from calib_jax.evaluation.predictions.loading import load
+from calib_jax.evaluation.predictions.predictions import Predictions, differing
 from calib_jax.training.run import manifest
 
 TEST, VALIDATION = "test", "validation"

@@ -18,10 +18,10 @@ from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import check_local, stem, write_npz, write_text
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.columns import ClasswiseError, numbers_of
+from calib_jax.evaluation.predictions import automatic, subgroup_fits
+from calib_jax.evaluation.predictions.fitting import Fitted, Model
+from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.evaluation.results import SHORT_TABLE, Results
-from calib_jax.predictions import automatic, subgroup_fits
-from calib_jax.predictions.fitting import Fitted, Model
-from calib_jax.predictions.predictions import Predictions
 from calib_jax.reports import formats
 from calib_jax.training.run import outputs
 from calib_jax.verdict.reasons import MOST, listed

@@ -4,6 +4,9 @@ from calib_jax._system import lazy
 from calib_jax.evaluation.columns import COLUMNS, Column
 from calib_jax.evaluation.measure_models import evaluate
 from calib_jax.evaluation.measures import measure, per_example
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Fitted, Model, calibrated, fit
+from calib_jax.evaluation.predictions.loading import load, load_labels
+from calib_jax.evaluation.predictions.predictions import KINDS, Predictions, Subgroups, save
 from calib_jax.evaluation.results import (
   SHORT_TABLE,
   Estimate,
@@ -16,9 +19,6 @@ from calib_jax.evaluation.results import (
   Verdict,
 )
 from calib_jax.evaluation.sections.detection import detection
-from calib_jax.predictions.fitting import UNCALIBRATED, Fitted, Model, calibrated, fit
-from calib_jax.predictions.loading import load, load_labels
-from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups, save
 
 __all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimate", "EvaluatedSet", "Fitted",
            "Interval", "Model", "Predictions", "Recommendation", "Results", "Row", "Subgroups", "Values", "Verdict",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calib_jax.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.calibrated import Calibrated
 
 
 class Asked(NamedTuple):

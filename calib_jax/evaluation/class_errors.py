@@ -14,10 +14,10 @@ import numpy as np
 
 from calib_jax._numerics import binning as bins
 from calib_jax._system import compilation
+from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.intervals import draws, resamples
 from calib_jax.intervals.resamples import Resampled, bias_corrected, subsamples
 from calib_jax.metrics.formulas import binned_error
-from calib_jax.predictions.calibrated import Calibrated
 
 BLOCKS = 64
 AT_ONCE = 24  # Resamples whose gaps are summed at a time, too few for the threads of a small matrix product.

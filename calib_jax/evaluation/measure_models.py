@@ -10,10 +10,10 @@ from calib_jax._system.errors import UserError
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.measures import NotNumbers, measure, per_example
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Model
+from calib_jax.evaluation.predictions.predictions import Predictions, differing
 from calib_jax.evaluation.results import SHORT_TABLE, Estimate, EvaluatedSet, Results, Row, RowKey, Values, over_seeds
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.fitting import UNCALIBRATED, Model
-from calib_jax.predictions.predictions import Predictions, differing
 
 
 def measure_models(models: Mapping[str, Model], *, num_bins: int = 15, num_resamples: int = 1000,

@@ -24,12 +24,12 @@ from calib_jax.evaluation.columns import (
   RiskCoverage,
   computed_by,
 )
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.evaluation.results import LEVEL, Estimate, Interval, Values, over_seeds
 from calib_jax.intervals import resamples
 from calib_jax.intervals.bias_correction import correlation, interval_of_difference
 from calib_jax.metrics import decomposition, resampled_errors
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.predictions import Predictions
 
 Ordered = Mapping[Hashable, Sequence[resampled_errors.Ordered | resampled_errors.Cells]]  # Of each seed, by row.
 

@@ -16,8 +16,8 @@ from calib_jax._system.errors import printable
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.columns import BESIDE_ERRORS, COLUMNS, Column, numbers_of
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
+from calib_jax.evaluation.predictions import automatic
 from calib_jax.evaluation.results import EvaluatedSet, Results, Row
-from calib_jax.predictions import automatic
 from calib_jax.reports.markup import booktabs, csv_text, markdown, markdown_text
 from calib_jax.verdict import decisions
 from calib_jax.verdict.reasons import listed

@@ -6,8 +6,8 @@ import dataclasses
 from calib_jax._system import compilation
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.measure_models import measure_models
+from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import SHORT_TABLE, Results
-from calib_jax.predictions.fitting import Model
 from calib_jax.verdict.verdict import verdict
 
 

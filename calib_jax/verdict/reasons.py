@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from calib_jax.evaluation.numbers import counted, distinct_texts, error_text, p_text, points
+from calib_jax.evaluation.predictions import automatic
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, RowKey
 from calib_jax.evaluation.subgroups import FEWEST, Subgroup, class_gaps
-from calib_jax.predictions import automatic
-from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions
 
 MOST = 5  # Models and sets of which sentences speak.

@@ -5,8 +5,8 @@ import math
 from typing import Any
 
 from calib_jax.evaluation.numbers import distinct_texts
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import Interval, Recommendation, Results, RowKey
-from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.thresholds.selective import written
 from calib_jax.thresholds.sets import ALL_CLASSES
 from calib_jax.verdict import decisions

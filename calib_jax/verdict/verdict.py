@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from calib_jax.evaluation import few_errors
 from calib_jax.evaluation.numbers import counted, distinct_texts, ends, error_text, points
+from calib_jax.evaluation.predictions import fitting
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import (
   FEWEST_UNITS,
   EvaluatedSet,
@@ -16,8 +18,6 @@ from calib_jax.evaluation.results import (
   RowKey,
   Verdict,
 )
-from calib_jax.predictions import fitting
-from calib_jax.predictions.fitting import UNCALIBRATED
 from calib_jax.verdict import decisions, reasons, uses
 from calib_jax.verdict.reasons import classes, detection, is_at_bound, listed, named
 

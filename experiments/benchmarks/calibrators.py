@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, metrics
-from calib_jax.predictions.loading import load
+from calib_jax.evaluation.predictions.loading import load
 from experiments.benchmarks.arrays import Rows, ready
 from experiments.common import timing
 from experiments.common.calibrator_peers import PEERS, prepared, versions

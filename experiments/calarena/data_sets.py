@@ -31,7 +31,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from calib_jax._system.errors import UserError
-from calib_jax.predictions.loading import load
+from calib_jax.evaluation.predictions.loading import load
 from calib_jax.training.data.sources.arrays import fashion_mnist_small
 
 Arrays = tuple[np.ndarray, np.ndarray]

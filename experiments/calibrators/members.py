@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import calibrators
+from calib_jax.evaluation.predictions.loading import load
 from calib_jax.intervals.calibration_tests import holm
-from calib_jax.predictions.loading import load
 from experiments.common import commands, comparison, markdown, scales, studies
 
 BASELINE, JOINT, MEAN = "pooled, then a temperature", "`joint_ensemble_scaling`", "mean logits, then a temperature"

@@ -21,7 +21,7 @@ import pandas as pd
 from calib_jax import calibrators, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
-from calib_jax.predictions.loading import load
+from calib_jax.evaluation.predictions.loading import load
 from experiments.common import commands, figures, markdown, studies
 
 SIZES = (100, 500, 2000, 5000)

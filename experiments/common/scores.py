@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.training.config import imports
 
 RESAMPLES = 100  # Resamples for the correction, the noise floor and the p-value of the ECE.

@@ -28,8 +28,8 @@ from ml_collections import ConfigDict
 from calib_jax import evaluation
 from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
-from calib_jax.predictions import ensembles
-from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.evaluation.predictions import ensembles
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.training import Stopped, run
 from calib_jax.training import config as run_config
 from calib_jax.training.run import last_layer

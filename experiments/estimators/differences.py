@@ -19,7 +19,7 @@ from scipy.special import log_softmax
 from calib_jax import metrics
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.measures import measure, per_example
-from calib_jax.predictions.predictions import Predictions
+from calib_jax.evaluation.predictions.predictions import Predictions
 from experiments.common import markdown, studies
 from experiments.estimators import simulation
 

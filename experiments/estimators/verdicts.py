@@ -19,8 +19,8 @@ from scipy.special import log_softmax
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation import subgroups
+from calib_jax.evaluation.predictions.predictions import Subgroups
 from calib_jax.evaluation.results import Recommendation, over_seeds
-from calib_jax.predictions.predictions import Subgroups
 from calib_jax.verdict import decisions
 from calib_jax.verdict.verdict import verdict
 from experiments.common import commands, markdown, studies

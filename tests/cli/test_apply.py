@@ -11,9 +11,9 @@ from scipy import special
 
 from calib_jax import calibrators
 from calib_jax.cli import apply, evaluate
-from calib_jax.predictions import automatic, streaming
-from calib_jax.predictions.loading import load
-from tests.predictions.data import written
+from calib_jax.evaluation.predictions import automatic, streaming
+from calib_jax.evaluation.predictions.loading import load
+from tests.evaluation.predictions.data import written
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

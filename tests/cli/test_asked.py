@@ -12,9 +12,9 @@ from calib_jax.cli import apply, asked
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import Predictions
 from calib_jax.evaluation.asked import Asked
+from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.results import Interval
 from calib_jax.evaluation.sections import SECTIONS
-from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.reports import formats
 from calib_jax.reports.drawing import FIGURES
 from calib_jax.reports.report_figure import Shown

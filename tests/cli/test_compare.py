@@ -9,9 +9,9 @@ from scipy import special
 from calib_jax import evaluation
 from calib_jax.cli import compare, inputs
 from calib_jax.cli import evaluate as command
+from calib_jax.evaluation.predictions import fitting
+from calib_jax.evaluation.predictions.predictions import Predictions, differing
 from calib_jax.evaluation.sections import class_groups
-from calib_jax.predictions import fitting
-from calib_jax.predictions.predictions import Predictions, differing
 from calib_jax.training.config.load import FORMAT
 from calib_jax.training.run import manifest
 

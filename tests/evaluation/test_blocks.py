@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from calib_jax.evaluation import class_errors, measures
+from calib_jax.evaluation.predictions import calibrated
 from calib_jax.evaluation.results import Values
 from calib_jax.intervals import resamples
-from calib_jax.predictions import calibrated
 from experiments.estimators import simulation
 from tests.evaluation.data import predictions
 

@@ -10,8 +10,8 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax.cli import apply
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import measures, subgroups
+from tests.evaluation.predictions.data import TABLES, written
 from tests.metrics import references
-from tests.predictions.data import TABLES, written
 
 N = 240
 RNG = np.random.default_rng(0)

@@ -19,11 +19,11 @@ from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
 from calib_jax.evaluation import class_errors
 from calib_jax.evaluation.columns import COLUMNS
+from calib_jax.evaluation.predictions import automatic, fitting
+from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.sections.over_seeds import effect_size
 from calib_jax.evaluation.subgroups import class_gaps
-from calib_jax.predictions import automatic, fitting
-from calib_jax.predictions.calibrated import Calibrated
 from calib_jax.reports import formats
 from calib_jax.verdict import decisions, reasons
 from calib_jax.verdict.verdict import verdict
@@ -282,7 +282,7 @@ def test_equal_seeds_have_no_effect_size():
 def test_class_sums_are_those_of_all_rows_however_many_are_read_at_a_time(num_bins, monkeypatch):
   part, sums = predictions(2), []
   for chunk in (K * N, K * 64, K * 7):
-    monkeypatch.setattr("calib_jax.predictions.calibrated.CHUNK", chunk)
+    monkeypatch.setattr("calib_jax.evaluation.predictions.calibrated.CHUNK", chunk)
     sums.append(evaluation.per_example([part], num_bins=num_bins).class_sums)
   for name, (first,) in sums[0].items():
     for (chunked,) in (x[name] for x in sums[1:]):
@@ -294,7 +294,7 @@ def test_class_sums_are_those_of_all_rows_however_many_are_read_at_a_time(num_bi
 
 
 def test_calibrators_that_need_all_rows_together_get_them(monkeypatch):
-  monkeypatch.setattr("calib_jax.predictions.calibrated.CHUNK", K * 50)
+  monkeypatch.setattr("calib_jax.evaluation.predictions.calibrated.CHUNK", K * 50)
   part, calibrator = predictions(1), calibrators.Calibrator(lambda logits, labels: {}, lambda params, logits: (
     jax.nn.log_softmax(logits - logits.mean(0, keepdims=True))), together=True)
   part = part._replace(logits=part.logits + np.arange(N, dtype=np.float32)[:, None] % 100 * [1, 0, 0] / 30)

@@ -14,14 +14,14 @@ from calib_jax._system.errors import UserError
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import measures, subgroups
+from calib_jax.evaluation.predictions.predictions import Subgroups
 from calib_jax.evaluation.sections.options import of_values
 from calib_jax.intervals import resamples
 from calib_jax.metrics.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
-from calib_jax.predictions.predictions import Subgroups
 from calib_jax.reports import formats
 from tests.evaluation.data import predictions
+from tests.evaluation.predictions.data import LABELS, LOGITS, load, written
 from tests.metrics import references
-from tests.predictions.data import LABELS, LOGITS, load, written
 
 RNG = np.random.default_rng(0)
 N = 300

@@ -8,8 +8,8 @@ import dataclasses
 from typing import Any
 
 from calib_jax._checks.registry import import_modules
+from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Results
-from calib_jax.predictions.fitting import Model
 
 
 @dataclasses.dataclass(frozen=True)

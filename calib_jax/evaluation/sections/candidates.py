@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 
+from calib_jax.evaluation.predictions import automatic
+from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Results
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
-from calib_jax.predictions import automatic
-from calib_jax.predictions.fitting import Model
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.numbers import cell
+from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Interval, Results, RowKey, Values
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.metrics.class_group_scores import group_of_classes
-from calib_jax.predictions.fitting import Model
 
 GROUPS = ("head", "medium", "tail")
 MEASURED = ("accuracy", "nll", "ece")

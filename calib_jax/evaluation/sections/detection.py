@@ -10,13 +10,13 @@ import numpy as np
 from calib_jax import confidence
 from calib_jax._system import compilation
 from calib_jax.evaluation.numbers import cell
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.fitting import Model
+from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.evaluation.results import Interval, Results
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.intervals import resamples
 from calib_jax.metrics.resampled_detection import Separation
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.fitting import Model
-from calib_jax.predictions.predictions import Predictions
 
 # What is measured, with its heading.
 HEADINGS = {"auroc": "AUROC %", "fpr_at_95_tpr": "FPR95 %", "auroc_outside": "AUROC %, outside positive",

@@ -8,9 +8,9 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax.evaluation.columns import numbers_of
 from calib_jax.evaluation.numbers import digits_of
+from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import EvaluatedSet, Results, RowKey
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
-from calib_jax.predictions.fitting import Model
 
 
 @dataclasses.dataclass(frozen=True)

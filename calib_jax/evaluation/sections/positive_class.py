@@ -6,9 +6,9 @@ import dataclasses
 import numpy as np
 
 from calib_jax.evaluation.numbers import cell, p_text
+from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Estimate, Results, Row
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
-from calib_jax.predictions.fitting import Model
 
 
 @dataclasses.dataclass(frozen=True)

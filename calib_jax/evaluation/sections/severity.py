@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from calib_jax import metrics
+from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Results, RowKey
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
-from calib_jax.predictions.fitting import Model
 
 CORRUPTED = re.compile(r"(.+)_([1-5])")
 MOST_LINES = 7  # Rows of the figure.

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from calib_jax.evaluation.numbers import cell
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Model
 from calib_jax.evaluation.results import Results
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.evaluation.subgroups import ClassGaps, Subgroup, measured
-from calib_jax.predictions.fitting import UNCALIBRATED, Model
 
 MOST = 30  # Subgroups of a row that tables show.
 Content = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Subgroup]]]]  # By set, array, row and name.

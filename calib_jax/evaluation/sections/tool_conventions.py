@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from calib_jax import metrics
+from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Results, Values
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.metrics.conventions import of_arrays
-from calib_jax.predictions.fitting import Model
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, float]]]:

@@ -10,10 +10,10 @@ from calib_jax import metrics, thresholds
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.numbers import cell
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Model, calibrated
 from calib_jax.evaluation.results import Interval, Results, Values
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.fitting import UNCALIBRATED, Model, calibrated
 from calib_jax.thresholds.means import binomial_interval, mean_interval
 from calib_jax.thresholds.selective import shortest, written
 

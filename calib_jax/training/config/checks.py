@@ -17,8 +17,8 @@ from calib_jax import calibrators, training
 from calib_jax._system import capacity
 from calib_jax._system.errors import LONGEST, UserError, short
 from calib_jax._system.files import stem
-from calib_jax.predictions.automatic import AUTO
-from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.evaluation.predictions.automatic import AUTO
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.training import data, models
 from calib_jax.training.config.imports import is_import_path
 from calib_jax.training.data.augmentation import MIXED_LABELS

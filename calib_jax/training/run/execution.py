@@ -13,7 +13,7 @@ import numpy as np
 from calib_jax import evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
-from calib_jax.predictions import ensembles
+from calib_jax.evaluation.predictions import ensembles
 from calib_jax.training import data
 from calib_jax.training.distributed import processes
 from calib_jax.training.run import last_layer, lock, manifest, outputs

@@ -14,7 +14,7 @@ from calib_jax import calibrators, evaluation, training
 from calib_jax._checks import class_names
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import stem
-from calib_jax.predictions import ensembles
+from calib_jax.evaluation.predictions import ensembles
 from calib_jax.training import data
 from calib_jax.training.last_layer.laplace import Laplace
 from calib_jax.training.last_layer.laplace import fit as fit_laplace

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import calibrators, metrics
-from calib_jax.predictions.loading import load
+from calib_jax.evaluation.predictions.loading import load
 from experiments.common import commands, markdown, rows, studies
 from experiments.papers.classwise_loss_scaling import fits, table2
 from experiments.papers.classwise_loss_scaling.table2 import NETWORKS, TITLES

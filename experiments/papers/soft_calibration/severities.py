@@ -16,7 +16,7 @@ import pathlib
 from ml_collections import ConfigDict
 
 from calib_jax import calibrators
-from calib_jax.predictions.fitting import UNCALIBRATED
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.training import run
 from experiments.common import commands, comparison, rows, scales, settings, tuning
 from experiments.papers.soft_calibration import tables

@@ -20,9 +20,9 @@ from calib_jax._system.errors import FileError, UserError, printable
 from calib_jax.calibrators import param_tables
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.calibrators.storage import classes_of, described, remade, with_classes
-from calib_jax.predictions import automatic
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.predictions import Predictions
+from calib_jax.evaluation.predictions import automatic
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.predictions import Predictions
 
 NAME = "by_subgroup"
 SHRINKAGES = (300.0, 100.0, 30.0)  # The n0 that are tried.

@@ -6,7 +6,17 @@ import pytest
 from calib_jax import evaluation
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError
-from tests.predictions.data import LABELS, LOGITS, NAMES, PROBS, TABLES, assert_same, columns_of, load, written
+from tests.evaluation.predictions.data import (
+  LABELS,
+  LOGITS,
+  NAMES,
+  PROBS,
+  TABLES,
+  assert_same,
+  columns_of,
+  load,
+  written,
+)
 
 
 @pytest.mark.parametrize("suffix", TABLES)
@@ -204,10 +214,10 @@ def test_csv_and_json_lines_are_read_only_if_they_are_small(tmp_path, monkeypatc
       evaluation.load(path)
 
   with monkeypatch.context() as patch:
-    patch.setattr("calib_jax.predictions.text_files.LINE", 100)
+    patch.setattr("calib_jax.evaluation.predictions.text_files.LINE", 100)
     refused(HEAD + "0,1,2\n0,1," + " " * 100 + "2\n", "line 3 is longer than 100 characters")
   monkeypatch.setattr(capacity, "memory", lambda: 10**6)
-  monkeypatch.setattr("calib_jax.predictions.text_files.CHECKED", 0)
+  monkeypatch.setattr("calib_jax.evaluation.predictions.text_files.CHECKED", 0)
   # A row takes 100 + 1 + 2 * 4 bytes.
   refused(HEAD + "0,1,2\n" * 6000, "p.csv: 4,588 of its rows would take 500 KB of memory")
   refused(HEAD + "0,1,2\n" * 4000 + "x" * 100 + ",1,2\n", "p.csv would take 1.6 MB")

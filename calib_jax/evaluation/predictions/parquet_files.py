@@ -10,8 +10,16 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
-from calib_jax.predictions.headers import NAMES, OPTIONS, Table, check_extra, read_header, stacked, with_options
-from calib_jax.predictions.masks import padded
+from calib_jax.evaluation.predictions.headers import (
+  NAMES,
+  OPTIONS,
+  Table,
+  check_extra,
+  read_header,
+  stacked,
+  with_options,
+)
+from calib_jax.evaluation.predictions.masks import padded
 
 WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
 SAFE_PYARROW = (14, 0, 1)

@@ -9,7 +9,7 @@ from scipy import special
 from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
 from calib_jax.cli import evaluate as command
-from calib_jax.predictions import ensembles
+from calib_jax.evaluation.predictions import ensembles
 
 N, K, S = 300, 4, 3
 LABELS = np.random.default_rng(0).integers(0, K, N).astype(np.int32)

@@ -10,8 +10,8 @@ from calib_jax import calibrators, evaluation
 from calib_jax._numerics.groups import stratified_folds
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import apply, evaluate
-from calib_jax.predictions import subgroup_fits
-from calib_jax.predictions.predictions import Predictions, Subgroups
+from calib_jax.evaluation.predictions import subgroup_fits
+from calib_jax.evaluation.predictions.predictions import Predictions, Subgroups
 
 SIZES, NAMES = (200, 150, 150, 8), ("a", "b/c", "d", "few")
 DIFFERENT, EQUAL = (0, 2, -2, 0), (1, 1, 1, 1)

@@ -6,10 +6,10 @@ import numpy as np
 
 from calib_jax._system.errors import UserError
 from calib_jax.confidence import negative_entropy
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.fitting import Model, fit
-from calib_jax.predictions.joining import in_order
-from calib_jax.predictions.predictions import Predictions
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.fitting import Model, fit
+from calib_jax.evaluation.predictions.joining import in_order
+from calib_jax.evaluation.predictions.predictions import Predictions
 
 
 def pooled(members: Sequence[Predictions | Calibrated]) -> Predictions:

@@ -6,7 +6,7 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
-from calib_jax.predictions.headers import CLASSES
+from calib_jax.evaluation.predictions.headers import CLASSES
 
 MOST_COPIES = 2**20  # The largest whole weight that is taken for a number of equal rows.
 

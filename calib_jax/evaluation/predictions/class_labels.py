@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from calib_jax._system.errors import FileError, short
-from calib_jax.predictions import reading
-from calib_jax.predictions.masks import ignoring, numbering
+from calib_jax.evaluation.predictions import reading
+from calib_jax.evaluation.predictions.masks import ignoring, numbering
 
 
 def class_names(name: str, classes: np.ndarray, num_classes: int) -> tuple[str, ...]:

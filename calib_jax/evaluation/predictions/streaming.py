@@ -14,9 +14,9 @@ import numpy as np
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import Archive, opened_npz
 from calib_jax._system.json_objects import parse_json
-from calib_jax.predictions import headers, r_columns
-from calib_jax.predictions.text_files import SEPARATORS, check_text, column, fields, lines_of
-from calib_jax.predictions.written_values import from_logarithms, numbers
+from calib_jax.evaluation.predictions import headers, r_columns
+from calib_jax.evaluation.predictions.text_files import SEPARATORS, check_text, column, fields, lines_of
+from calib_jax.evaluation.predictions.written_values import from_logarithms, numbers
 
 NUMBERS = 2**20  # Numbers of the outputs that are read at a time.
 ROWS = 2**14  # The most rows that are read at a time.
@@ -199,7 +199,7 @@ def _outputs(rows: Iterable[Sequence[float]], size: int, names: Sequence[str], w
 
 
 def _parquet(path: str | os.PathLike[str], say: Callable[[str], None], most: int, records: bool) -> Source:
-  from calib_jax.predictions.parquet_files import stream
+  from calib_jax.evaluation.predictions.parquet_files import stream
 
   names, lists, batches = stream(path)
   header = _header(names, lists, say, records)

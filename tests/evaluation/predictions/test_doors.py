@@ -10,7 +10,7 @@ import pytest
 from calib_jax import evaluation
 from calib_jax._system.errors import UserError
 from calib_jax.cli import evaluate as command
-from tests.predictions.data import LABELS, LOGITS, NAMES, PROBS, assert_same, columns_of, load, written
+from tests.evaluation.predictions.data import LABELS, LOGITS, NAMES, PROBS, assert_same, columns_of, load, written
 
 RNG = np.random.default_rng(1)
 P = np.round(RNG.uniform(size=40), 4)

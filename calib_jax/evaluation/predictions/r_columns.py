@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from calib_jax.predictions.headers import LABELS, listed
+from calib_jax.evaluation.predictions.headers import LABELS, listed
 
 PREFIX, PREDICTED = ".pred_", ".pred_class"
 TRUTH = ("class", "truth", "obs", "outcome")  # What the column of the true class is called, in any case.

@@ -11,9 +11,9 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import check_regular, conversion, opened_npz, read_npy
-from calib_jax.predictions import headers, parquet_files, text_files
-from calib_jax.predictions.masks import ignoring, without_ignored
-from calib_jax.predictions.written_values import from_logarithms
+from calib_jax.evaluation.predictions import headers, parquet_files, text_files
+from calib_jax.evaluation.predictions.masks import ignoring, without_ignored
+from calib_jax.evaluation.predictions.written_values import from_logarithms
 
 PAIR = re.compile(r"(.+\.npy),(.+\.npy)")
 ARCHIVES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # How zip files and pickles begin.

@@ -10,9 +10,9 @@ import zipfile
 
 import numpy as np
 
-from calib_jax.predictions import headers
-from calib_jax.predictions.streaming import Source
-from calib_jax.predictions.text_files import SEPARATORS
+from calib_jax.evaluation.predictions import headers
+from calib_jax.evaluation.predictions.streaming import Source
+from calib_jax.evaluation.predictions.text_files import SEPARATORS
 
 
 def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping[str, Any]]]) -> int:

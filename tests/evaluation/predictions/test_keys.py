@@ -8,7 +8,7 @@ from calib_jax import evaluation
 from calib_jax._system.errors import UserError
 from calib_jax.cli import apply
 from calib_jax.cli import evaluate as command
-from tests.predictions.data import LABELS, LOGITS, columns_of, load
+from tests.evaluation.predictions.data import LABELS, LOGITS, columns_of, load
 
 COLUMNS = [*columns_of("logit", LOGITS), ("label", LABELS)]
 OPTIONS = {"groups": {"groups": "key"}, "by": {"by": ["key"]}}

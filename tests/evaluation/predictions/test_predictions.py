@@ -9,8 +9,8 @@ import pytest
 from calib_jax import evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.evaluation import class_errors
-from calib_jax.predictions import logits as logits_of_files
-from tests.predictions.data import load
+from calib_jax.evaluation.predictions import logits as logits_of_files
+from tests.evaluation.predictions.data import load
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(40, 4)).astype(np.float32)

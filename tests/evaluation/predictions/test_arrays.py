@@ -9,7 +9,18 @@ import pytest
 from calib_jax import evaluation
 from calib_jax._system import files
 from calib_jax._system.errors import UserError
-from tests.predictions.data import LABELS, LOGITS, NAMES, PROBS, RNG, TABLES, assert_same, columns_of, load, written
+from tests.evaluation.predictions.data import (
+  LABELS,
+  LOGITS,
+  NAMES,
+  PROBS,
+  RNG,
+  TABLES,
+  assert_same,
+  columns_of,
+  load,
+  written,
+)
 
 
 @pytest.mark.parametrize("labels", [

@@ -9,7 +9,7 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax._system.files import release
-from calib_jax.predictions.predictions import Predictions
+from calib_jax.evaluation.predictions.predictions import Predictions
 
 CHUNK = 2**18  # Numbers of the logits that are calibrated at a time.
 

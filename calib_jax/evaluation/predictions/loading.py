@@ -8,14 +8,14 @@ import pathlib
 import numpy as np
 
 from calib_jax._system.errors import FileError, about, short
-from calib_jax.predictions import headers, reading
-from calib_jax.predictions.class_labels import as_names, class_labels, class_names
-from calib_jax.predictions.keys import keys
-from calib_jax.predictions.logits import as_logits, check_labels, is_float, native
-from calib_jax.predictions.masks import known_labels, with_credits_split, without_weight_0
-from calib_jax.predictions.predictions import KINDS, Predictions, Subgroups
-from calib_jax.predictions.text_files import SEPARATORS
-from calib_jax.predictions.written_values import verdicts
+from calib_jax.evaluation.predictions import headers, reading
+from calib_jax.evaluation.predictions.class_labels import as_names, class_labels, class_names
+from calib_jax.evaluation.predictions.keys import keys
+from calib_jax.evaluation.predictions.logits import as_logits, check_labels, is_float, native
+from calib_jax.evaluation.predictions.masks import known_labels, with_credits_split, without_weight_0
+from calib_jax.evaluation.predictions.predictions import KINDS, Predictions, Subgroups
+from calib_jax.evaluation.predictions.text_files import SEPARATORS
+from calib_jax.evaluation.predictions.written_values import verdicts
 
 MOST_SUBGROUPS = 100
 

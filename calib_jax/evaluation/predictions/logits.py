@@ -9,7 +9,7 @@ from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import release
-from calib_jax.predictions import headers
+from calib_jax.evaluation.predictions import headers
 
 FLOATS = (np.float16, np.float32, np.float64)
 CHUNK = 2**20  # Numbers of the outputs that are checked at a time.

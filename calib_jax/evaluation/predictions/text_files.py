@@ -11,9 +11,9 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.json_objects import parse_json
-from calib_jax.predictions import headers, r_columns, written_values
-from calib_jax.predictions.headers import NAMES, OPTIONS, Table, by_name, read_header, stacked, with_options
-from calib_jax.predictions.masks import padded
+from calib_jax.evaluation.predictions import headers, r_columns, written_values
+from calib_jax.evaluation.predictions.headers import NAMES, OPTIONS, Table, by_name, read_header, stacked, with_options
+from calib_jax.evaluation.predictions.masks import padded
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LINE = 2**24  # Characters of a line.

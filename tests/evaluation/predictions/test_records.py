@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax._system.errors import UserError
-from tests.predictions.data import LABELS, LOGITS, load
+from tests.evaluation.predictions.data import LABELS, LOGITS, load
 
 CONFIDENCE = np.array([0.0, 0.1, 0.3, 0.3, 0.5, 0.7, 0.9, 0.9, 1.0, 1.0, 1.0, 0.2], np.float32)
 CORRECT = np.arange(12) % 3 > 0

@@ -14,10 +14,10 @@ from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
 from calib_jax.calibrators.base import NoWeights
-from calib_jax.predictions import automatic, subgroup_fits
-from calib_jax.predictions.calibrated import Calibrated
-from calib_jax.predictions.joining import in_order
-from calib_jax.predictions.predictions import Predictions
+from calib_jax.evaluation.predictions import automatic, subgroup_fits
+from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.predictions.joining import in_order
+from calib_jax.evaluation.predictions.predictions import Predictions
 
 PIECES = 64  # Of large arrays, one after another.
 UNCALIBRATED = "none"  # The label of predictions before calibration.

@@ -7,7 +7,7 @@ import numpy as np
 from calib_jax._checks import class_names
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, printable
-from calib_jax.predictions.predictions import Predictions
+from calib_jax.evaluation.predictions.predictions import Predictions
 
 
 def aligned(sets: Mapping[str, Predictions], say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:

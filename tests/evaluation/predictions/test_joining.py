@@ -9,9 +9,9 @@ from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
 from calib_jax.cli import compare
 from calib_jax.cli import evaluate as command
-from calib_jax.predictions import ensembles
-from calib_jax.predictions.joining import aligned
-from tests.predictions.data import columns_of, written
+from calib_jax.evaluation.predictions import ensembles
+from calib_jax.evaluation.predictions.joining import aligned
+from tests.evaluation.predictions.data import columns_of, written
 
 NAMES = ("cat", "dog", "eel")
 OPTIONS = ["--num_resamples", "20", "--columns", "accuracy,nll"]
