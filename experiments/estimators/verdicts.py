@@ -21,8 +21,8 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation import subgroups
 from calib_jax.evaluation.predictions.predictions import Subgroups
 from calib_jax.evaluation.results import Recommendation, over_seeds
-from calib_jax.verdict import decisions
-from calib_jax.verdict.verdict import verdict
+from calib_jax.evaluation.verdict import decisions
+from calib_jax.evaluation.verdict.verdict import verdict
 from experiments.common import commands, markdown, studies
 
 POPULATION = 100_000  # Examples of which the true gain of a temperature is a mean.

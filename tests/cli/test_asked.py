@@ -15,10 +15,10 @@ from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.results import Interval
 from calib_jax.evaluation.sections import SECTIONS
+from calib_jax.evaluation.verdict import uses
 from calib_jax.reports import formats
 from calib_jax.reports.drawing import FIGURES
 from calib_jax.reports.report_figure import Shown
-from calib_jax.verdict import uses
 
 pytestmark = pytest.mark.xdist_group("evaluate")
 RUNS = {}

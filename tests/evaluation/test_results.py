@@ -24,9 +24,9 @@ from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.sections.over_seeds import effect_size
 from calib_jax.evaluation.subgroups import class_gaps
+from calib_jax.evaluation.verdict import decisions, reasons
+from calib_jax.evaluation.verdict.verdict import verdict
 from calib_jax.reports import formats
-from calib_jax.verdict import decisions, reasons
-from calib_jax.verdict.verdict import verdict
 from tests.evaluation.data import K, N, predictions
 from tests.metrics import references
 

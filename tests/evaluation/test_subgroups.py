@@ -11,7 +11,7 @@ from scipy import stats
 from calib_jax import evaluation
 from calib_jax.evaluation import subgroups
 from calib_jax.evaluation.predictions.predictions import Subgroups
-from calib_jax.verdict import decisions
+from calib_jax.evaluation.verdict import decisions
 from experiments.estimators.verdicts import share, worse_subgroup
 from tests.evaluation.data import values_of
 

@@ -22,10 +22,10 @@ from calib_jax.evaluation import sections
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.sections.candidates import Chosen
 from calib_jax.evaluation.sections.severity import Level
+from calib_jax.evaluation.verdict.verdict import verdict
 from calib_jax.reports import formats
 from calib_jax.reports.drawing import FIGURES, of_section
 from calib_jax.training.run import outputs
-from calib_jax.verdict.verdict import verdict
 from tests.evaluation.data import predictions
 
 pytestmark = pytest.mark.xdist_group("reports")  # One worker makes what most of these tests share.

@@ -14,7 +14,7 @@ from calib_jax.evaluation.predictions import automatic
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, RowKey
 from calib_jax.evaluation.subgroups import FEWEST, Subgroup, class_gaps
-from calib_jax.verdict import decisions
+from calib_jax.evaluation.verdict import decisions
 
 MOST = 5  # Models and sets of which sentences speak.
 CORRECTED = f"corrected for {decisions.TESTS} tests"

@@ -13,9 +13,9 @@ from calib_jax import calibrators, evaluation
 from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.results import Interval
 from calib_jax.evaluation.subgroups import Subgroup, class_gaps
-from calib_jax.verdict import decisions
-from calib_jax.verdict.reasons import subgroup_text
-from calib_jax.verdict.verdict import verdict
+from calib_jax.evaluation.verdict import decisions
+from calib_jax.evaluation.verdict.reasons import subgroup_text
+from calib_jax.evaluation.verdict.verdict import verdict
 from experiments.estimators.verdicts import (
   Truth,
   compared,

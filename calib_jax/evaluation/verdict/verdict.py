@@ -18,8 +18,8 @@ from calib_jax.evaluation.results import (
   RowKey,
   Verdict,
 )
-from calib_jax.verdict import decisions, reasons, uses
-from calib_jax.verdict.reasons import classes, detection, is_at_bound, listed, named
+from calib_jax.evaluation.verdict import decisions, reasons, uses
+from calib_jax.evaluation.verdict.reasons import classes, detection, is_at_bound, listed, named
 
 
 def verdict(results: Results) -> Verdict:

@@ -7,10 +7,10 @@ from typing import Any
 from calib_jax.evaluation.numbers import distinct_texts
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import Interval, Recommendation, Results, RowKey
+from calib_jax.evaluation.verdict import decisions
+from calib_jax.evaluation.verdict.reasons import MOST, listed
 from calib_jax.thresholds.selective import written
 from calib_jax.thresholds.sets import ALL_CLASSES
-from calib_jax.verdict import decisions
-from calib_jax.verdict.reasons import MOST, listed
 
 FAILS = "cut_fails"  # The kind of the recommendation that says it.
 ALWAYS = "less_than_always_"

@@ -8,7 +8,7 @@ from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.measure_models import measure_models
 from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import SHORT_TABLE, Results
-from calib_jax.verdict.verdict import verdict
+from calib_jax.evaluation.verdict.verdict import verdict
 
 
 @compilation.running_once()
