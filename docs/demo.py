@@ -41,7 +41,8 @@ def short(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 def narrow() -> bytes:
   """Returns the figure of the README: two diagrams in a row, 3.4 inches wide."""
-  from calib_jax import evaluation, reports
+  from calib_jax import evaluation
+  from calib_jax.evaluation import reports
   from calib_jax.training.run import Run
 
   panels = {}

@@ -22,7 +22,7 @@ from calib_jax import calibrators, evaluation, losses, training
 from calib_jax._checks import registry
 from calib_jax.cli import apply, compare
 from calib_jax.cli import evaluate as command
-from calib_jax.reports import formats
+from calib_jax.evaluation.reports import formats
 from calib_jax.training import config as run_config
 from calib_jax.training import models, run
 from configs import common

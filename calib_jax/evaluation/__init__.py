@@ -27,5 +27,5 @@ __all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimat
 
 # Names of rooms that import this one, which are found when they are first used.
 __getattr__, __dir__ = lazy.names(__name__, {
-  "judge": "calib_jax.evaluation.verdict.judge", "markdown": "calib_jax.reports.markup", **dict.fromkeys(
-    ("note", "to_csv", "to_html", "to_json", "to_latex", "to_rows"), "calib_jax.reports.formats")})
+  "judge": "calib_jax.evaluation.verdict.judge", "markdown": "calib_jax.evaluation.reports.markup", **dict.fromkeys(
+    ("note", "to_csv", "to_html", "to_json", "to_latex", "to_rows"), "calib_jax.evaluation.reports.formats")})

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import special
 
 from calib_jax.evaluation.columns import COLUMNS
-from calib_jax.reports import markup
+from calib_jax.evaluation.reports import markup
 from experiments.common import markdown, scales
 from experiments.common.rows import Row, Rows
 

@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from calib_jax._system import files
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 from experiments.common import comparison, ranking, scores
 from experiments.common.figures import png
 from experiments.leaderboard import conditions

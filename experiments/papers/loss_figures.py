@@ -23,7 +23,7 @@ from scipy import special
 
 from calib_jax import losses
 from calib_jax._numerics import binning
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 from experiments.common import commands, ranking, rows, scales
 from experiments.common.figures import png
 

@@ -13,12 +13,12 @@ from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import Predictions
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.reports import formats
+from calib_jax.evaluation.reports.drawing import FIGURES
+from calib_jax.evaluation.reports.report_figure import Shown
 from calib_jax.evaluation.results import Interval
 from calib_jax.evaluation.sections import SECTIONS
 from calib_jax.evaluation.verdict import uses
-from calib_jax.reports import formats
-from calib_jax.reports.drawing import FIGURES
-from calib_jax.reports.report_figure import Shown
 
 pytestmark = pytest.mark.xdist_group("evaluate")
 RUNS = {}

@@ -11,7 +11,7 @@ from scipy import special
 from calib_jax import calibrators, evaluation
 from calib_jax.cli import compare, inputs
 from calib_jax.cli import evaluate as command
-from calib_jax.reports import formats
+from calib_jax.evaluation.reports import formats
 from calib_jax.training.run import outputs
 
 pytestmark = pytest.mark.xdist_group("evaluate")  # One worker compiles what these tests share.
@@ -151,7 +151,7 @@ def test_binary_and_multi_label_files_have_the_reliability_of_the_positive_class
 
 @pytest.mark.slow
 def test_of_many_labels_the_worst_are_shown_and_their_number_is_said(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr("calib_jax.reports.figures", lambda *_, **__: {})
+  monkeypatch.setattr("calib_jax.evaluation.reports.figures", lambda *_, **__: {})
   rng, number = np.random.default_rng(0), 23
   odds = 2 * rng.normal(size=(N, number))
   labels = (rng.uniform(size=odds.shape) < 1 / (1 + np.exp(-odds))).astype(np.int32)

@@ -21,12 +21,12 @@ from calib_jax.evaluation import class_errors
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.predictions import automatic, fitting
 from calib_jax.evaluation.predictions.calibrated import Calibrated
+from calib_jax.evaluation.reports import formats
 from calib_jax.evaluation.results import over_seeds
 from calib_jax.evaluation.sections.over_seeds import effect_size
 from calib_jax.evaluation.subgroups import class_gaps
 from calib_jax.evaluation.verdict import decisions, reasons
 from calib_jax.evaluation.verdict.verdict import verdict
-from calib_jax.reports import formats
 from tests.evaluation.data import K, N, predictions
 from tests.metrics import references
 

@@ -17,7 +17,7 @@ import pytest
 from calib_jax import calibrators, evaluation
 from calib_jax._system import process
 from calib_jax._system.errors import UserError
-from calib_jax.reports.curves import logged
+from calib_jax.evaluation.reports.curves import logged
 from calib_jax.training import checkpoints, data, models, run, seed_groups
 from calib_jax.training import config as run_config
 from calib_jax.training.data import archives

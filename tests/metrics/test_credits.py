@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import losses, metrics, reports, thresholds
+from calib_jax import losses, metrics, thresholds
+from calib_jax.evaluation import reports
 
 RNG = np.random.default_rng(0)
 N = 1003

@@ -11,7 +11,7 @@ from calib_jax import evaluation
 from calib_jax._system import progress
 from calib_jax._system.environment import environment
 from calib_jax._system.files import write_text
-from calib_jax.reports import formats
+from calib_jax.evaluation.reports import formats
 
 NO_FIGURES = ("The figures and the page are not written, because {} cannot be imported "
               "(pip install 'calib-jax[report]').")
@@ -25,7 +25,7 @@ def missing_for_figures() -> list[str]:
 def reliability_picture(method: str) -> Callable[..., Any] | None:
   """Returns a function of logits and labels that draws a reliability diagram, or None if a package is missing."""
   def picture(logits, labels):
-    from calib_jax import reports  # Matplotlib takes a second to import, so training starts without it.
+    from calib_jax.evaluation import reports  # Matplotlib takes a second to import, so training starts without it.
 
     return reports.picture(f"{method}\nvalidation", evaluation.Predictions(logits, labels))
 
@@ -52,7 +52,7 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
     say(NO_FIGURES.format(" and ".join(missing)))
     return
   progress.at("drawing figures")
-  from calib_jax import reports
+  from calib_jax.evaluation import reports
 
   (folder / "figures").mkdir(exist_ok=True)
   pictures = {name: reports.save(figure, folder / "figures" / name, ["svg"] if width else [*figures, "svg"])

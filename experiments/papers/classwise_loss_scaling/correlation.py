@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pandas as pd
 
 from calib_jax import losses
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 from experiments.common import markdown, rows, studies
 from experiments.common.figures import png
 from experiments.papers.classwise_loss_scaling import fits, table2

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import losses
+from calib_jax.evaluation.reports.style import COLOURS
 from calib_jax.focal_map import binary_focal_calibration_map, focal_calibration_map
-from calib_jax.reports.style import COLOURS
 from experiments.common.figures import png
 from experiments.papers.focal_temperature import theory
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from calib_jax.calibrators.focal_temperature import GAMMAS, TEMPERATURES, objective_value
 from calib_jax.evaluation.predictions.loading import load
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 from experiments.common import commands, markdown, rows, studies
 from experiments.common.figures import png
 

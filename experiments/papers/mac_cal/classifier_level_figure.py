@@ -11,7 +11,7 @@ import pathlib
 
 import numpy as np
 
-from calib_jax import reports
+from calib_jax.evaluation import reports
 from experiments.common import rows
 from experiments.common.figures import png
 from experiments.papers.mac_cal import classifier_level as experiment

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 import numpy as np
 import pandas as pd
 
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 from experiments.common import commands, rows
 from experiments.common.figures import png
 from experiments.papers.mac_cal.tables import OTHERS

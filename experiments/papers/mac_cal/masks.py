@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import metrics
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 from experiments.common import markdown, studies
 from experiments.common.figures import png
 from experiments.papers.mac_cal import classifier_level as experiment

@@ -18,7 +18,7 @@ import pandas as pd
 
 from calib_jax import metrics
 from calib_jax._system.files import write_text
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 from experiments.common import commands, markdown, rows
 from experiments.common.figures import png
 

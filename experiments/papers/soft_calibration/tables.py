@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from calib_jax import metrics
-from calib_jax.reports import style
+from calib_jax.evaluation.reports import style
 from configs import soft_calibration
 from experiments.common import comparison, paper_tables, sweep
 from experiments.common.claims import SC, Claim

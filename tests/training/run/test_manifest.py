@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from calib_jax import reports
 from calib_jax._system.errors import UserError
+from calib_jax.evaluation import reports
 from calib_jax.training import checkpoints, run
 from tests.programs import never
 from tests.training.small import digits

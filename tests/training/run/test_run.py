@@ -12,7 +12,7 @@ import pytest
 from calib_jax import evaluation, training
 from calib_jax._system.errors import UserError
 from calib_jax.cli import apply, evaluate, inputs
-from calib_jax.reports import formats
+from calib_jax.evaluation.reports import formats
 from calib_jax.training import data, run
 from calib_jax.training.config.load import FORMAT
 from calib_jax.training.run import Run

@@ -17,10 +17,10 @@ from calib_jax.evaluation import sections
 from calib_jax.evaluation.columns import BESIDE_ERRORS, COLUMNS, Column, numbers_of
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
 from calib_jax.evaluation.predictions import automatic
+from calib_jax.evaluation.reports.markup import booktabs, csv_text, markdown, markdown_text
 from calib_jax.evaluation.results import EvaluatedSet, Results, Row
 from calib_jax.evaluation.verdict import decisions
 from calib_jax.evaluation.verdict.reasons import listed
-from calib_jax.reports.markup import booktabs, csv_text, markdown, markdown_text
 
 FLOORED = "ece"  # The metric whose noise floor and p-value tables have.
 LARGEST_SHOWN = 16  # Numbers of a fitted parameter that the results repeat.

@@ -17,10 +17,10 @@ from calib_jax._system.errors import printable
 from calib_jax._system.files import write_text
 from calib_jax.evaluation import sections
 from calib_jax.evaluation.columns import COLUMNS, GROUPS
+from calib_jax.evaluation.reports import formats
+from calib_jax.evaluation.reports.drawing import FIGURES
+from calib_jax.evaluation.reports.report_figure import Logs, ReportFigure, Shown
 from calib_jax.evaluation.verdict import decisions
-from calib_jax.reports import formats
-from calib_jax.reports.drawing import FIGURES
-from calib_jax.reports.report_figure import Logs, ReportFigure, Shown
 
 TEMPLATE = pathlib.Path(__file__).with_suffix(".html")
 MARKS = ("The best is bold where it is better than every other row by an interval of paired differences that excludes "

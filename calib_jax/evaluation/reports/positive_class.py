@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 import numpy as np
 
 from calib_jax.evaluation import Row
-from calib_jax.reports.reliability import POOLED, reliability_grid
-from calib_jax.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown, pooled_weights
+from calib_jax.evaluation.reports.reliability import POOLED, reliability_grid
+from calib_jax.evaluation.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown, pooled_weights
 
 
 def positive_pairs(rows: Mapping[str, Row]) -> dict[str, tuple[np.ndarray, ...]]:

@@ -4,10 +4,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calib_jax.evaluation import Results
+from calib_jax.evaluation.reports import curves, positive_class, reliability
+from calib_jax.evaluation.reports.report_figure import FIGURES, Logs, ReportFigure, Shown
+from calib_jax.evaluation.reports.style import WIDTHS, legend_below, styled
 from calib_jax.evaluation.sections import SECTIONS, Section
-from calib_jax.reports import curves, positive_class, reliability
-from calib_jax.reports.report_figure import FIGURES, Logs, ReportFigure, Shown
-from calib_jax.reports.style import WIDTHS, legend_below, styled
 
 # The last two add their figures to FIGURES when they are imported, as curves does.
 __all__ = ["FIGURES", "curves", "figures", "of_section", "positive_class", "reliability"]

@@ -4,7 +4,7 @@ import matplotlib
 from matplotlib.figure import Figure
 import numpy as np
 
-from calib_jax import reports
+from calib_jax.evaluation import reports
 
 
 def test_angles_of_a_simplex_and_of_parallel_vectors():

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 
-from calib_jax.reports.style import plain
+from calib_jax.evaluation.reports.style import plain
 
 __all__ = ["Figure", "angle_matrix", "class_angles", "keep_over_epochs", "logit_map"]
 
