@@ -12,7 +12,7 @@ from calib_jax._system import lazy
 __version__ = "0.1.0"
 
 # losses, metrics, calibrators, thresholds, confidence and focal_map need jax, optax, numpy and scipy alone.
-__all__ = ["calibrators", "confidence", "config", "data", "evaluation", "focal_map", "last_layer", "losses", "metrics",
-           "models", "reports", "run", "sklearn", "thresholds", "training"]
+__all__ = ["calibrators", "confidence", "evaluation", "focal_map", "losses", "metrics", "sklearn", "thresholds",
+           "training"]
 
 __getattr__, __dir__ = lazy.names(__name__, {}, __all__)

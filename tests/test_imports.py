@@ -56,19 +56,41 @@ def _imports(path):
       yield from ((node.module, name.name) for name in node.names)
 
 
-def test_imports_point_down_the_list_of_the_architecture():
-  table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("\n\n")[2]
-  rooms = [name for line in table.splitlines() for name in re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1])]
+FLOORS = ("evaluation", "training", "cli")  # All else are functions of arrays, the first floor.
+
+
+def test_floors_know_nothing_of_those_above_them():
   package = ROOT / "calib_jax"
-  assert {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} == {
-    "__init__", "__main__", *rooms}
   for path in package.rglob("*.py"):
-    room = path.relative_to(package).parts[0].removesuffix(".py")
-    if room == "__init__" or path.name == "__main__.py":  # Commands begin there.
+    floor, *rest = path.relative_to(package).parts
+    if not rest or path.name == "__main__.py":  # The door of the package; and commands begin in theirs.
       continue
     for module, name in _imports(path):
       imported = f"{module}.{name}".split(".")[1]
-      assert rooms.index(imported) <= rooms.index(room), f"{path} imports {imported}"
+      assert _floor(imported) <= _floor(floor), f"{path} imports {imported}"
+
+
+def _floor(name):
+  return 1 + FLOORS.index(name) if name in FLOORS else 0
+
+
+def test_imports_point_down_the_list_of_the_architecture():
+  table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("| room |")[2].partition("\n\n")[0]
+  rooms = [name for line in table.splitlines() for name in re.findall(r"`([\w/]+?)(?:/|\.py)`", line.split("|")[1])]
+  package = ROOT / "calib_jax"
+  top = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+  assert top == {"__init__", "__main__", *(room.split("/")[0] for room in rooms)}
+
+  def room_of(parts):
+    return max((room for room in rooms if parts[:len(room.split("/"))] == room.split("/")), key=len)
+
+  for path in package.rglob("*.py"):
+    parts = [*path.relative_to(package).with_suffix("").parts]
+    if (path.parent == package and path.stem == "__init__") or path.name == "__main__.py":  # Commands begin there.
+      continue
+    for module, name in _imports(path):
+      imported = room_of(f"{module}.{name}".split(".")[1:])
+      assert rooms.index(imported) <= rooms.index(room_of(parts)), f"{path} imports {imported}"
 
 
 def test_no_file_imports_one_that_imports_it():

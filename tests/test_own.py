@@ -62,7 +62,7 @@ def test_the_example_trains_calibrates_and_is_loaded(folder, tmp_path):
   ("return models.Features(x.astype(jnp.float32))", "return x",
    r"Network must return calib_jax.training.models.Features\(vector\) .*: got \w+ of shape \(1, 32\)"),
   ("return models.Features(x.astype(jnp.float32))", "return models.Features(x.sum())", r"got a vector of shape \(\)"),
-  ("class Network(models.Backbone)", "class Network(nn.Module)", "mine:Network must be a subclass of calib_jax.training.models"),
+  ("class Network(models.Backbone)", "class Network(nn.Module)", "mine:Network must be a subclass of calib_jax"),
   ("def __call__(self, features, *, train=False, mask=None):", "def __call__(self, features):",
    r"Cosine must be called as \(self, features, \*, train=False, mask=None\), and takes no train and mask"),
   ("unit(x, -1) @ unit(classes, 0)", "unit(x, -1)", r"mine:Cosine must return logits of shape \[N, 3\]: got \(1, 32\)"),

@@ -10,7 +10,6 @@ from calib_jax._checks.arguments import (
   counts,
   example_values,
   examples,
-  layer,
   paired,
   weights_and_where,
 )
@@ -48,7 +47,7 @@ from calib_jax._checks.values import (
 
 __all__ = ["BINARY", "CREDITS", "aligned", "are_right_on_host", "array", "batch", "check_values", "choice",
            "class_values", "classified", "counts", "credits", "example_values", "examples", "floating", "gathered",
-           "is_outside", "is_readable", "is_traced", "label_values", "layer", "mapped_axis", "mask", "masked_class",
+           "is_outside", "is_readable", "is_traced", "label_values", "mapped_axis", "mask", "masked_class",
            "one_value_each", "options", "out_of_range",
            "outputs_and_labels", "over_classes", "pair_values", "paired", "rank", "same_shape", "something_counts",
            "suggestion", "warn_of_probs", "weights_and_where"]

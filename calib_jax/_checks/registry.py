@@ -23,9 +23,10 @@ def register(registry: MutableMapping[str, Callable], name: str | None = None) -
 
 
 def import_modules(package: str) -> None:
-  """Imports every module of a package, so that what they register is found: a new file needs no other line."""
+  """Imports every file of a package, so that what they register is found: a new file needs no other line."""
   for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-    importlib.import_module(module.name)
+    if not module.ispkg:
+      importlib.import_module(module.name)
 
 
 def find(argument: str, choice: str | Callable, registry: Mapping[str, Callable]) -> Callable:

@@ -18,7 +18,6 @@ from calib_jax.calibrators.focal_temperature import focal_calibration, focal_tem
 from calib_jax.calibrators.linear import dirichlet, matrix_scaling, vector_scaling
 from calib_jax.calibrators.logistic import beta_calibration, platt, quadratic_scaling
 from calib_jax.calibrators.logit_gap import smart
-from calib_jax.calibrators.members import joint_ensemble_scaling
 from calib_jax.calibrators.meta import meta_calibration
 from calib_jax.calibrators.one_vs_rest import centered_isotonic, histogram_binning, isotonic
 from calib_jax.calibrators.records import record_calibration
@@ -35,7 +34,7 @@ import_modules(__name__)  # A new file of this package registers what it holds.
 __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "caution", "centered_isotonic",
            "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling", "export",
            "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic",
-           "joint_ensemble_scaling", "label_shift", "load", "matrix_scaling", "meta_calibration",
+           "label_shift", "load", "matrix_scaling", "meta_calibration",
            "parameterized_temperature_scaling", "platt", "probability_floor", "quadratic_scaling", "recommended",
            "record_calibration", "save", "select", "smart", "spline_calibration", "structured_matrix_scaling",
            "structured_vector_scaling", "temperature_scaling", "vector_scaling", "venn_abers"]

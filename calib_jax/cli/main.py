@@ -22,8 +22,8 @@ HELP = f"""usage: calib-jax {{{",".join(PROGRAMS)}}} ..., or python -m calib_jax
   --version prints the version
 
 calib-jax COMMAND --help shows the options of a command. From Python, calib_jax.losses, .metrics and .calibrators are
-functions of arrays, and calib_jax.training.run.Run.load(DIR) loads what train wrote. python -m calib_jax.training.data --config=FILE
-shows what a config trains on."""
+functions of arrays, and calib_jax.training.Run.load(DIR) loads what train wrote. python -m calib_jax.training.data
+--config=FILE shows what a config trains on."""
 
 
 def main() -> int:

@@ -1,4 +1,8 @@
-"""Evaluates predictions before and after each calibrator, in tables of metrics with intervals."""
+"""The second floor: files of predictions come in, and a verdict, tables, figures and a page go out.
+
+``predictions`` reads files and fits calibrators to them; the modules of this package and ``sections`` measure them, in
+``results``; ``verdict`` says what to do and why; ``reports`` writes it all down.
+"""
 
 from calib_jax._system import lazy
 from calib_jax.evaluation.columns import COLUMNS, Column

@@ -23,13 +23,12 @@ from calib_jax.losses.selective import (SelectiveRiskState, aurc, init_selective
 from calib_jax.losses.soft_binned import (soft_binned_ece, soft_binned_marginal_ece)
 from calib_jax.losses.tasks import (keras, two_class)
 from calib_jax.losses.uncertainty import (avuc, soft_avuc)
-from calib_jax.losses.vocabulary import (from_features)
 __all__ = ['PER_BATCH', 'PER_EXAMPLE', 'AdaptiveFocalState', 'ClassAdaptiveState', 'SelectiveRiskState',
   'adaptive_conditional_label_smoothing', 'adaptive_focal', 'aurc', 'avuc', 'brier', 'brier_weighted_cross_entropy',
-  'class_adaptive_label_smoothing', 'composite', 'cross_entropy', 'dual_focal', 'focal', 'from_features',
-  'generative_cross_entropy', 'get', 'init_adaptive_focal', 'init_class_adaptive', 'init_selective_risk',
-  'inverse_focal', 'jensen_shannon_consistency', 'kde_ece', 'keras', 'margin_label_smoothing', 'mdca', 'mmce',
-  'options', 'pairwise_constraints', 'properized_focal', 'sample_dependent_focal', 'selective_risk', 'soft_avuc',
+  'class_adaptive_label_smoothing', 'composite', 'cross_entropy', 'dual_focal', 'focal', 'generative_cross_entropy',
+  'get', 'init_adaptive_focal', 'init_class_adaptive', 'init_selective_risk', 'inverse_focal',
+  'jensen_shannon_consistency', 'kde_ece', 'keras', 'margin_label_smoothing', 'mdca', 'mmce', 'options',
+  'pairwise_constraints', 'properized_focal', 'sample_dependent_focal', 'selective_risk', 'soft_avuc',
   'soft_binned_ece', 'soft_binned_marginal_ece', 'square', 'two_class', 'update_adaptive_focal',
   'update_class_adaptive', 'update_selective_risk']
 _PerExampleName = Literal['focal', 'sample_dependent_focal', 'inverse_focal', 'dual_focal', 'properized_focal',

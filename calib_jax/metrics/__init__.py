@@ -29,7 +29,6 @@ from calib_jax.metrics.scores import (
   mean_entropy,
   nll,
   top_label,
-  top_label_from_features,
   validate,
 )
 from calib_jax.metrics.shorthands import (
@@ -50,7 +49,7 @@ __all__ = ["CONSERVATIVE", "CONVENTIONS", "Assessment", "BiasModel", "Calibratio
            "excess_aurc", "expected_calibration_error", "fpr_at_tpr", "kde_calibration_error", "ks_calibration_error",
            "maximum_calibration_error", "mean_entropy", "nll", "paired_difference", "reliability",
            "risk_coverage_curve", "sem", "smooth_calibration_error", "sweep_calibration_error", "top_label",
-           "top_label_from_features", "validate", "variational_calibration_error", "within_subject_sem"]
+           "validate", "variational_calibration_error", "within_subject_sem"]
 
 
 def __dir__() -> list[str]:

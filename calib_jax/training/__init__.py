@@ -1,6 +1,12 @@
-"""The training engine trains one model a seed, in stages, and saves checkpoints from which a run can continue."""
+"""The third floor: a config comes in, and a run goes out, which is trained, evaluated, reported and loaded again.
+
+``models`` and ``data`` are what is trained and what it learns from; ``engine``, ``schedules`` and ``distributed`` train
+one model a seed, in stages, and save checkpoints from which a run can continue; ``config`` reads what a run shall be,
+and ``run`` goes from there to the report. Nothing of ``losses`` to ``evaluation`` imports this floor.
+"""
 
 from calib_jax._checks.registry import import_modules
+from calib_jax._system import lazy
 from calib_jax.training.averages import AVERAGES
 from calib_jax.training.best_model import SELECTIONS
 from calib_jax.training.checkpoints import Checkpoints
@@ -20,6 +26,10 @@ from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Group, Shape, groups_on_disk, groups_to_train, shape_of
 
 import_modules(__name__)  # A new file of this package registers what it holds.
+# What imports this package is found at its first use, as names of its own rooms.
+__getattr__, __dir__ = lazy.names(__name__, {
+  "Run": "calib_jax.training.run.run", "execute": "calib_jax.training.run.execution",
+  "prediction_file": "calib_jax.training.run.run"}, ("config", "data", "last_layer", "models", "run"))
 
 __all__ = ["AVERAGES", "EVENTS", "LOSS_STATES", "NO_EVENTS", "OPTIMIZERS", "RATES", "SCHEDULES", "SELECTIONS",
            "VALIDATION_LOSSES", "Checkpoints", "Group", "Layout", "MetricLog", "Phase", "Shape", "Stage", "StateUpdate",

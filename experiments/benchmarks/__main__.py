@@ -19,7 +19,7 @@ from typing import NamedTuple
 from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json, write_text
-from experiments.benchmarks import arrays, calibrators, calls, inputs, processes, starts, steps
+from experiments.benchmarks import arrays, calibrators, starts, steps
 from experiments.common import commands, markdown
 
 
@@ -28,20 +28,14 @@ class Benchmark(NamedTuple):
 
   rows: Callable[[argparse.Namespace], arrays.Rows]
   floor: str
-  in_order: bool = False  # Whether a row needs those before it, so that a failure ends the benchmark.
 
 
 BENCHMARKS = {
   "losses": Benchmark(arrays.loss_rows, "cross entropy's value and gradient"),
   "metrics": Benchmark(arrays.metric_rows, "a pass over the probabilities, or a sort"),
-  "vocabulary": Benchmark(arrays.vocabulary_rows, "optax's cross entropy of dense logits"),
   "calibrators": Benchmark(calibrators.rows, "a log-softmax; for other packages, ours"),
-  "data": Benchmark(inputs.rows, "a batch of the host alone"),
   "training": Benchmark(steps.training_rows, "a hand-written step; for the others, the step"),
-  "calls": Benchmark(calls.rows, "a hand-written step; of the second stage, a batch a call"),
   "starts": Benchmark(starts.rows, "none"),
-  "evaluation": Benchmark(processes.evaluation_rows, "none"),
-  "first_hour": Benchmark(processes.first_hour_rows, "none", in_order=True),
 }
 
 
@@ -55,8 +49,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
   parser.add_argument("--out", type=commands.directory, help="where results go; nowhere by default")
   parser.add_argument("--scale", choices=("tiny",), help="tiny only shows that everything runs")
   parser.add_argument("--data", nargs="+", default=[], help="for calibrators: predictions, or sizes such as 50000x1000")
-  parser.add_argument("--python", help="for evaluation: one with the other libraries; for first_hour: that of its "
-                      "environments")
   options = parser.parse_args(arguments)
   if options.scale == "tiny":
     options.budget = 0.0
@@ -96,8 +88,6 @@ def run(name: str, benchmark: Benchmark, options: argparse.Namespace, end: float
     except Exception as error:  # The other measurements may still succeed.
       failed = 1
       print(f"failed: {row}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-      if benchmark.in_order:
-        break
       continue
     print(f"{row}: " + ", ".join(f"{key} {text(value)}" for key, value in results["rows"][row].items()), flush=True)
     if path:

@@ -1,4 +1,4 @@
-"""Losses, metrics and losses of a vocabulary, on random arrays of the device."""
+"""Losses and metrics, on random arrays of the device."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -8,7 +8,6 @@ import importlib.util
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from calib_jax import losses, metrics
 from experiments.common import timing
@@ -156,50 +155,3 @@ def _alone(most: int, many: int, large: tuple[int, int]) -> dict[str, Callable[[
             "netcal": (f"netcal ECE {list(large)}", netcal),
             "sklearn": (f"scikit-learn roc_auc_score N = {most}", sklearn)}
   return functions | dict(row for package, row in others.items() if importlib.util.find_spec(package))
-
-
-def _in_chunks(loss: str | tuple[str, ...], **options) -> Callable:
-  def value(features, kernel, labels):
-    return sum(map(jnp.mean, jax.tree.leaves(losses.from_features(loss, features, kernel, labels, **options))))
-
-  return value
-
-
-def _dense(features: jax.Array, kernel: jax.Array, labels: jax.Array) -> jax.Array:
-  return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(features @ kernel, labels))
-
-
-VOCABULARY = {
-  "optax's cross entropy, dense": _dense,
-  "`cross_entropy`": _in_chunks("cross_entropy"),
-  "`cross_entropy`, `chunk=1024`": _in_chunks("cross_entropy", chunk=1024),
-  "`focal`": _in_chunks("focal"),
-  "`brier`": _in_chunks("brier"),
-  "`soft_binned_ece`": _in_chunks("soft_binned_ece"),
-  "`soft_avuc`": _in_chunks("soft_avuc"),
-  "`(\"cross_entropy\", \"soft_avuc\")`": _in_chunks(("cross_entropy", "soft_avuc")),
-  "`dual_focal`, for 83 rows at a time": _in_chunks("dual_focal"),
-}
-
-
-def vocabulary_rows(options: argparse.Namespace) -> Rows:
-  """Times value and gradients from float32 features [2048, 512] beside those of dense logits; and their memory."""
-  n, num_features, k = (64, 16, 5000) if options.scale == "tiny" else (2048, 512, 100_000)
-  keys = jax.random.split(jax.random.key(0), 3)
-
-  @functools.cache
-  def arrays() -> tuple[jax.Array, ...]:
-    return (jax.random.normal(keys[0], (n, num_features)), jax.random.normal(keys[1], (num_features, k))
-            / num_features**0.5, jax.random.randint(keys[2], (n,), 0, k))
-
-  @functools.cache
-  def compiled(loss: Callable) -> jax.stages.Compiled:
-    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1))).lower(*arrays()).compile()
-
-  def measure(loss: Callable) -> Mapping[str, object]:
-    step, dense = compiled(loss), compiled(_dense)
-    times = timing.compare(lambda: jax.block_until_ready(step(*arrays())),
-                           lambda: jax.block_until_ready(dense(*arrays())), options.budget)
-    return {"memory, GB": step.memory_analysis().temp_size_in_bytes / 1e9, **times}
-
-  return {name: functools.partial(measure, loss) for name, loss in VOCABULARY.items()}

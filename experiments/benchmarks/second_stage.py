@@ -12,9 +12,8 @@ written to `second_stage_cost_MODEL.md`.
 import jax
 
 from calib_jax._system.files import write_text
-from experiments.benchmarks.calls import SIZE, configured
 from experiments.common import commands, markdown, timing
-from experiments.common.train_step import engine, engine_and_features, images
+from experiments.common.train_step import SIZE, configured, engine, engine_and_features, images
 
 HEADS = {"TST": "two_stage", "V-TST": "variational", "MaC-Cal": "masked"}
 JOINT = {"BalCAL": ("head.name=simplex_etf",),

@@ -17,9 +17,8 @@ import jax
 
 from calib_jax._system import compilation
 from experiments.benchmarks.arrays import Rows
-from experiments.benchmarks.calls import configured
 from experiments.common.commands import ROOT
-from experiments.common.train_step import engine, images
+from experiments.common.train_step import configured, engine, images
 
 # By name: the side and channels of an image, and the fields of its config.
 NETWORKS = {

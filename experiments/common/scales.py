@@ -53,8 +53,8 @@ def directory(options: argparse.Namespace) -> dict[str, object]:
     return {}
   if not os.path.isdir(os.path.expanduser(options.data)):
     raise UserError("with --scale=paper --data must name a directory that holds the archives of the data sets, what "
-                    "`python -m calib_jax.training.data prepare` makes of them, or the data sets of TensorFlow Datasets: got "
-                    f"{options.data}.")
+                    "`python -m calib_jax.training.data prepare` makes of them, or the data sets of TensorFlow Datasets"
+                    f": got {options.data}.")
   return {"data.dir": options.data}
 
 

@@ -4,13 +4,13 @@ An experiment is a declaration (``declaration.Experiment``) in a module of its o
 
 python -m experiments.NAME --scale=laptop --out=DIR [--shard=1/4 | --processes=4] [--only WORD ...] [--seeds=N]
 
-Every run is one of ``calib_jax.training.run``: it is continued if it was stopped, and not repeated if it is finished. A run that
-fails is reported at the end, after all others. ``DIR/STEM.csv`` has a row for each method, calibrator and seed, with
-the hash of the config that trained it, versions, device and seconds. Runs whose rows it holds are skipped, so that the
-same command on a finished experiment only makes the table (``.md``, ``.tex``) and the figure (``.png``) again. If the
-rows of a run are deleted, they are made again from its predictions in ``DIR/runs``; if those are deleted too, it trains
-again. Shards write files of their own, which the next command without ``--shard`` joins. A large ``.csv`` becomes a
-``.csv.gz`` when the command ends (``rows``).
+Every run is one of ``calib_jax.training.run``: it is continued if it was stopped, and not repeated if it is finished. A
+run that fails is reported at the end, after all others. ``DIR/STEM.csv`` has a row for each method, calibrator and
+seed, with the hash of the config that trained it, versions, device and seconds. Runs whose rows it holds are skipped,
+so that the same command on a finished experiment only makes the table (``.md``, ``.tex``) and the figure (``.png``)
+again. If the rows of a run are deleted, they are made again from its predictions in ``DIR/runs``; if those are deleted
+too, it trains again. Shards write files of their own, which the next command without ``--shard`` joins. A large
+``.csv`` becomes a ``.csv.gz`` when the command ends (``rows``).
 """
 
 import argparse

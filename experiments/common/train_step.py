@@ -8,7 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.training import averages, data
+from calib_jax.training import config as run_config
 from calib_jax.training.engine import feeding, layout, program, stages
+
+SIZE = 128  # Examples of a batch.
+
+
+def configured(*overrides: str):
+  """Returns the config of plain cross entropy without a penalty, with other fields set."""
+  options = ("loss.primary.name=cross_entropy", "loss.secondary.name=", f"training.batch_size={SIZE}",
+             "optimizer.l2=0.0", "stage2.optimizer.l2=0.0", *overrides)
+  return run_config.load("configs/digits_savuc.py", [f"--config.{o}" for o in options])
 
 
 @functools.lru_cache(maxsize=1)

@@ -161,7 +161,7 @@ def test_a_directory_that_cannot_be_a_runs_is_refused_before_anything_else(workd
                                                                          capsys):
   (tmp_path / "file").write_text("")
   (tmp_path / "dangling").symlink_to("nowhere")
-  monkeypatch.setattr("calib_jax.training.config.load", lambda *_: pytest.fail("nothing is read before this is checked"))
+  monkeypatch.setattr("calib_jax.training.config.load", lambda *_: pytest.fail("nothing is read before the check"))
   monkeypatch.chdir(tmp_path)
   assert here(_arguments(workdir)) == 2
   error = capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 
 from experiments import coverage, equal_search, recommendations
 from experiments.calarena import page as calarena_page
-from experiments.calibrators import members, scikit_learn, set_size
+from experiments.calibrators import scikit_learn, set_size
 from experiments.common import comparison, report, rows, scales, sweep
 from experiments.common.commands import RESULTS
 from experiments.estimators import decomposition, dependence, differences, seeds_and_images, verdicts
@@ -32,7 +32,7 @@ EXPERIMENTS = [module.EXPERIMENT for module in (
 MADE_BY = {  # Of pages that no declaration of an experiment makes.
   **{module.NAME: module.page for module in (tables_1_and_3, class_losses, correlation, temperatures)},
   "calarena_local": calarena_page.page,
-  "calibration_set_size": set_size.page, "scikit_learn": scikit_learn.page, "ensemble_members": members.page,
+  "calibration_set_size": set_size.page, "scikit_learn": scikit_learn.page,
   "classwise_loss_scaling_table2": table2.page,
   "soft_calibration_severities_fashion_mnist_mlp": lambda table: soft_calibration_figures.page(
     table, "soft_calibration_severities_fashion_mnist_mlp"),

@@ -8,7 +8,6 @@ from experiments.common.commands import ROOT
 
 EXPERIMENTS = ROOT / "experiments"
 ROOMS = sorted(path.name for path in EXPERIMENTS.iterdir() if (path / "__init__.py").exists())
-ABOVE = {"weekend": ("papers",)}  # It runs the tables of the papers.
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -18,7 +17,7 @@ def test_a_room_imports_itself_and_what_is_common(room):
       if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("experiments"):
         for name in node.names:
           imported = f"{node.module}.{name.name}".split(".")[1]
-          assert imported in ("common", room, *ABOVE.get(room, ())), f"{path} imports {imported}"
+          assert imported in ("common", room), f"{path} imports {imported}"
 
 
 def test_the_architecture_lists_the_rooms():

@@ -16,7 +16,7 @@ SUMS = {"accuracy", "adaptive_calibration_error", "brier_score", "class_group_sc
 NOT_METRICS = {"Assessment", "BiasModel", "CONSERVATIVE", "CalibrationRefinement", "ClassGroupScores", "Reliability",
                "RiskCoverage", "VariationalError", "assess", "bias_model", "bootstrap", "calibration_refinement",
                "calibration_test", "cohens_d", "collection", "consistency_interval", "paired_difference", "sem",
-               "top_label", "top_label_from_features", "validate", "variational_calibration_error",
+               "top_label", "validate", "variational_calibration_error",
                "within_subject_sem"}
 
 

@@ -89,8 +89,8 @@ def _imported(key: str, name: str, base: type | None) -> Callable:
   if not callable(function):
     raise UserError(f"{key}: the module {module_name} has no function or class {attribute!r}.")
   if base and isinstance(function, type) and not issubclass(function, base):
-    raise UserError(f"{key}: {name} must be a subclass of calib_jax.training.models.{base.__name__}, whose fields it inherits; "
-                    "its own fields are options.")
+    raise UserError(f"{key}: {name} must be a subclass of calib_jax.training.models.{base.__name__}, whose fields it "
+                    "inherits; its own fields are options.")
   try:
     options(function)
   except (ValueError, TypeError, AttributeError) as error:

@@ -188,7 +188,7 @@ def data_options(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 def _config_file(path: str) -> pathlib.Path:
   """Returns the file of a config, here or among those installed; the UserError without one says what to do."""
-  installed = [pathlib.Path(__file__).parents[1] / path] if path.startswith("configs/") else []
+  installed = [pathlib.Path(__file__).parents[2] / path] if path.startswith("configs/") else []
   for file in (pathlib.Path(path), *installed):
     if file.is_file() and file.suffix != ".py":
       raise UserError(f"--config: {path!r} must be a file of Python with get_config(), such as "
@@ -220,9 +220,6 @@ def _from_file(argument: str) -> ml_collections.ConfigDict:
   except Exception as error:  # The user's own file may raise any exception.
     unknown = re.search(r'Key "(.*?)" does not exist', str(error))
     reason, near = error, ""
-    absent = unknown or re.match(r"\W+(\w+)\W.*Did you mean", str(error))
-    if absent and (moved := overrides.moved(absent[1])):
-      raise UserError(f"--config: {path}: {moved}") from error
     if unknown:
       reason = f"the config has no key {unknown[1]!r} there; configs/common.py lists them"
       near = overrides.elsewhere(importlib.import_module("configs.common").get_config(), unknown[1])

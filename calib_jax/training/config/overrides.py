@@ -78,29 +78,8 @@ def _node(config: ml_collections.ConfigDict, key: str):
   return node
 
 
-# Where fields of schedules stand that had other names.
-MOVED = {
-  "training.schedule": "schedule.name", "training.secondary_rate": "schedule.secondary_rate",
-  "training.freeze_batch_stats_in_secondary": "schedule.freeze_batch_stats",
-  "training.peeling_exponent": "schedule.peeling_exponent",
-  "training.peeling_freezes_batch_stats": "schedule.freeze_batch_stats",
-  "training.stage2_epochs": "schedule.stage2_epochs", "training.stage2_batch_size": "schedule.stage2_batch_size",
-  "training.cache_features": "schedule.cache_features", "stage1.workdir": "schedule.workdir",
-  "stage1.weights": "schedule.weights", "stage2.augment": "schedule.augment",
-  "stage2.backbone_in_training_mode": "schedule.backbone_in_training_mode"}
-
-
-def moved(key: str) -> str:
-  """Returns the sentence that says what a field is called now, by its key or its last part; "" if it has not moved."""
-  old = next((old for old in MOVED if key in (old, old.split(".")[-1]) or key == "stage1" == old.split(".")[0]), None)
-  return (f"config key {old} is now {MOVED[old]}: the section schedule holds the name of a schedule and its own "
-          "options, as in config.schedule = dict(name='interleaved', secondary_rate=0.1).") if old else ""
-
-
 def apply(config: ml_collections.ConfigDict, key: str, text: str) -> None:
   """Sets one key to the value in ``text``, parsed as its type; another key or type is a UserError."""
-  if key in MOVED:
-    raise UserError(moved(key))
   node, place = config, "the config"
   for part in key.split("."):
     if not isinstance(node, ml_collections.ConfigDict) or part not in node:

@@ -45,8 +45,8 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
   except RuntimeError as error:
     if "before any JAX" in str(error):  # A notebook, for example.
       raise UserError("JAX is in use in this process already, so that it cannot look for other processes of the run: "
-                      "start main.py as a program, or call calib_jax.training.run.execute(config, workdir), which looks for "
-                      "none.") from error
+                      "start main.py as a program, or call calib_jax.training.execute(config, workdir), which looks "
+                      "for none.") from error
     raise UserError(f"the processes of this run did not find each other ({str(error).splitlines()[0]}): --coordinator "
                     "must be an address of process 0 that every process can reach, and all must start within five "
                     "minutes.") from error

@@ -97,8 +97,8 @@ def _check_features(backbone: nn.Module, features: Features, number: int) -> Non
     is_features = isinstance(features, Features)
     array = features.vector if is_features else features
     what = f"{'a vector' if is_features else type(features).__name__} of shape {getattr(array, 'shape', 'unknown')}"
-    raise TypeError(f"{type(backbone).__name__} must return calib_jax.training.models.Features(vector) with a vector [N, D] of "
-                    f"what the last layer reads, which is the head's own: got {what}.")
+    raise TypeError(f"{type(backbone).__name__} must return calib_jax.training.models.Features(vector) with a vector "
+                    f"[N, D] of what the last layer reads, which is the head's own: got {what}.")
 
 
 def _resized(images: Array, side: int) -> Array:

@@ -13,5 +13,5 @@ from calib_jax._system import lazy
 
 __all__ = ["Run", "execute", "prediction_file"]
 __getattr__, __dir__ = lazy.names(__name__, {
-  "Run": "calib_jax.training.run.run", "execute": "calib_jax.training.run.execution", "prediction_file": "calib_jax.training.run.run"},
+  "Run": f"{__name__}.run", "execute": f"{__name__}.execution", "prediction_file": f"{__name__}.run"},
   ("data", "methods"))

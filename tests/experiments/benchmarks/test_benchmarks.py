@@ -1,9 +1,9 @@
 """The benchmarks: each runs at a tiny scale, stops in time and continues, and its commands are those of the docs."""
 
+import argparse
 import json
+import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from calib_jax import calibrators
 from calib_jax.training import config as run_config
 from experiments.benchmarks import __main__ as command
 from experiments.benchmarks import calibrators as fits
-from experiments.benchmarks import lease, processes
+from experiments.benchmarks import gpu
 from experiments.common import calibrator_peers, timing
 from experiments.common.commands import RESULTS, ROOT
 from tests.calibrators.data import synthetic
@@ -23,10 +23,6 @@ ROWS = {  # The rows of some words at the tiny scale.
   "metrics": (["roc", "mass"], ["top-label ECE, equal mass [2000, 10], to a pass",
                                   "classwise ECE, equal_mass [500, 10], to a sort", "auroc N = 2000, to a sort",
                                   "scikit-learn roc_auc_score N = 2000"]),
-  "vocabulary": (["`focal`"], ["`focal`"]),
-  "data": (["JPEG", "crop"], ["JPEGs to 224x224", "host and device, crop_flip"]),
-  "calls": (["linear"], [f"linear head on cached features, {kind}" for kind in (
-    "a step a call", "all in a call", "all in a call, three seeds")]),
   "starts": (["demo"], ["the demo's network"]),
   "training": ([""], ["step", "8 devices", "repeated", "shard_map", "secondary soft_avuc", "whole engine"])}
 
@@ -54,20 +50,8 @@ def test_it_runs_and_continues(name, tmp_path, capsys):
   assert command.main(arguments) == 0 and path.read_bytes() == before  # Nothing is left to measure.
 
 
-@pytest.mark.slow
-def test_a_lease_writes_what_it_measures_and_goes_on(tmp_path):
-  arguments = ["--tiny", f"--out={tmp_path}", "--only", "linear", "digits", "temperature"]
-  assert lease.main([*arguments, "--minutes=0"]) == 0 and not (tmp_path / "lease.json").exists()
-  assert lease.main(arguments) == 0
-  results = json.loads((tmp_path / "lease.json").read_text())
-  assert results["rows"]["digits"] == {"compared": 7, "differ by over 1e-5 of the largest": "none"}
-  assert results["rows"]["linear head on cached features, all in a call"]["steps"] == 2
-  before = (tmp_path / "lease.json").read_bytes()
-  assert lease.main(arguments) == 0 and (tmp_path / "lease.json").read_bytes() == before  # Nothing is left to measure.
-
-
 @pytest.mark.parametrize(("tiny", "network"), [(["--tiny"], "resnet8"), ([], "preresnet56")])
-def test_a_lease_trains_with_each_loss_until_its_end(tiny, network, tmp_path, monkeypatch):
+def test_a_card_trains_with_each_loss_until_its_end(tiny, network, tmp_path, monkeypatch):
   commands, signals = [], []
 
   class Endless:  # A process that trains until it is asked to stop.
@@ -76,15 +60,15 @@ def test_a_lease_trains_with_each_loss_until_its_end(tiny, network, tmp_path, mo
 
     def wait(self, timeout=None):
       if timeout is not None:
-        raise lease.subprocess.TimeoutExpired("", timeout)
+        raise gpu.subprocess.TimeoutExpired("", timeout)
       return 128 + signals[-1]
 
     poll = staticmethod(lambda: None)
     send_signal = staticmethod(signals.append)
 
-  monkeypatch.setattr(lease.subprocess, "Popen", Endless)
-  options = lease.parse(["--data=cifar10.npz", f"--out={tmp_path}", *tiny])
-  assert lease.train(options, 0.0) == 0 and len(signals) == 3
+  monkeypatch.setattr(gpu.subprocess, "Popen", Endless)
+  options = argparse.Namespace(data=pathlib.Path("cifar10.npz"), out=tmp_path, tiny=bool(tiny))
+  assert gpu.train(options, 0.0) == 0 and len(signals) == 3
   configs = [run_config.load(command[2].removeprefix("--config="), [word for word in command if "--config." in word])
              for command in commands]
   assert [(config.loss.primary.name, config.loss.secondary.name) for config in configs] == [
@@ -149,33 +133,5 @@ def test_a_line_for_ours_and_for_every_installed_peer(tmp_path, capsys, monkeypa
   assert calibrator_peers.PEERS["temperature_scaling"].keys() >= {"torch", "netcal"}
 
 
-def test_the_processor_time_of_a_process_is_counted_and_its_failure_is_raised():
-  busy, idle = (lambda code=code: processes.without_cache([sys.executable, "-c", code]) for code in (
-    "import time\nwhile time.process_time() < 0.3: pass", "import time; time.sleep(0.5)"))
-  assert timing.taken(busy).processor >= 0.3 > timing.taken(idle).processor
-  with pytest.raises(subprocess.CalledProcessError):
-    processes.without_cache([sys.executable, "-c", "raise SystemExit(3)"])
-
-
-def test_the_commands_of_the_evaluation_read_what_is_written_for_them(tmp_path):
-  named = processes.evaluation_commands(tmp_path, 5, sys.executable)
-  files = {argument for line in named.values() for argument in line if argument.endswith(".npz")}
-  assert len(files) == 4 and files == {str(path) for path in tmp_path.glob("*.npz")}
-
-
-def test_a_failed_step_ends_the_first_hour_and_shows_its_last_lines(monkeypatch, capsys):
-  monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-  check = "import os; assert 'JAX_PLATFORMS' not in os.environ"
-  monkeypatch.setattr(processes, "first_hour_steps", lambda python: {
-    "well": [sys.executable, "-c", check], "not so": [sys.executable, "-c", "print('the reason'); raise SystemExit(3)"],
-    "never": ["absent"]})
-  assert command.main(["first_hour"]) == 1
-  printed = capsys.readouterr()
-  assert "| well | `" in printed.out and "never" not in printed.out
-  assert "failed: not so: " in printed.err and printed.err.endswith("the reason\n")
-
-
-def test_the_targets_of_the_first_hour_are_those_of_the_makefile():
-  makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-  targets = [line[1] for line in processes.first_hour_steps("python3").values() if line[0] == "make"]
-  assert len(targets) == 3 and all(f"\n{target}:" in makefile for target in targets)
+def test_digits_are_those_of_float64():
+  assert gpu.digits(("mmce",), gpu.FITS[:1], 64) == {}

@@ -57,20 +57,6 @@ def test_calibrators_are_changed_added_and_removed_by_their_labels():
     _load(f"{key}.Meta.name=meta_calibration")
 
 
-@pytest.mark.parametrize(("line", "key"), [
-  ("training.schedule", "name"), ("training.secondary_rate", "secondary_rate"),
-  ("training.peeling_freezes_batch_stats", "freeze_batch_stats"), ("training.stage2_epochs", "stage2_epochs"),
-  ("stage1.workdir", "workdir"), ("stage2.augment", "augment")])
-def test_a_field_of_a_schedule_that_stood_elsewhere_is_refused_with_its_new_name(line, key, tmp_path):
-  sentence = f"config key {line} is now schedule.{key}: the section schedule holds the name of a schedule"
-  with pytest.raises(UserError, match=f"^{sentence}"):
-    run_config.load("configs/digits_savuc.py", [f"--config.{line}=1"])
-  file = tmp_path / "own.py"
-  file.write_text(f"from configs import common\ndef get_config():\n  config = common.get_config()\n  config.{line} = 1")
-  with pytest.raises(UserError, match=f"^--config: {file}: {sentence}"):
-    run_config.load(str(file), [])
-
-
 @pytest.mark.parametrize("statement", [
   "config.evaluation.calibrators.Mine = dict(name='temperature_scaling')",
   "config.evaluation.calibrators['Mine'] = dict(name='temperature_scaling')",

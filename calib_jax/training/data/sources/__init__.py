@@ -37,7 +37,8 @@ def _pool(name: str, request: dict[str, object], *, imbalance_ratio: float | Non
   """Loads a data set; for a long-tailed version it drops training examples (see ``long_tailed``)."""
   pool = SOURCES[name](**{key: request[key] for key in positional(SOURCES[name])}, **chosen)
   if not isinstance(pool, Pool | record_streams.StreamPool):  # A source of one's own may return anything.
-    raise UserError(f"config key data.name: {name} must return a calib_jax.training.data.Pool, not {type(pool).__name__}.")
+    raise UserError(f"config key data.name: {name} must return a calib_jax.training.data.Pool, not "
+                    f"{type(pool).__name__}.")
   if not name.endswith(LONG_TAIL):
     return pool
   labels = record_streams.labels(pool.train) if isinstance(pool, record_streams.StreamPool) else pool.train.labels

@@ -11,7 +11,7 @@ from calib_jax.training.data.splits import Pool
 
 
 def archived(name: str, dir: str) -> Pool | None:
-  """Reads ``NAME.npz`` (of calib_jax.training.data prepare) or else the published archive of ``dir``, which may be unpacked.
+  """Reads ``NAME.npz`` of ``prepare``, or else the published archive of ``dir``, which may be unpacked.
 
   None without any of them.
   """

@@ -1,1 +1,0 @@
-"""The papers' tables at paper scale, in the order of published evidence per hour, as one command."""
