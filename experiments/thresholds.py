@@ -21,8 +21,8 @@ from scipy import special, stats
 from sklearn.isotonic import IsotonicRegression
 
 from calib_jax import calibrators
-from calib_jax._numerics.groups import stratified_folds
 from calib_jax.evaluation.predictions.loading import load
+from calib_jax.intervals.groups import stratified_folds
 from calib_jax.thresholds import decision_threshold, prediction_sets, selective_threshold
 from calib_jax.thresholds import sets as set_methods
 from experiments.common import commands, markdown, studies

@@ -22,7 +22,7 @@ def _no_events():
 def no_figures():
   """Runs in this process write no figures and no page: these are those of any run, and take longer than short runs."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr("calib_jax.training.run.outputs.missing_for_figures", lambda: ["matplotlib"])
+    patch.setattr("calib_jax.evaluation.reports.outputs.missing_for_figures", lambda: ["matplotlib"])
     yield
 
 

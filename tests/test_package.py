@@ -15,7 +15,7 @@ import pytest
 
 import calib_jax
 from calib_jax.cli import main
-from calib_jax.training.run import outputs
+from calib_jax.evaluation.reports import outputs
 from tests.programs import BLOCKER, ROOT
 
 SOURCES = ("calib_jax", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE")

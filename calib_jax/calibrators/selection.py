@@ -9,10 +9,10 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.groups import standard_error, stratified_folds
 from calib_jax._system import compilation
 from calib_jax.calibrators.base import Calibrator, get
 from calib_jax.calibrators.one_vs_rest import NUM_BINS
+from calib_jax.intervals.groups import standard_error, stratified_folds
 from calib_jax.losses.proper import brier, cross_entropy
 
 # From the simplest to the most flexible. No calibration is not among them: with 100 examples the rule of one standard

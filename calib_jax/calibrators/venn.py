@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.groups import stratified_folds
 from calib_jax.calibrators.base import Calibrator, has_params, refuse_weights, register
 from calib_jax.calibrators.one_vs_rest import by_column, distinct, on_host
+from calib_jax.intervals.groups import stratified_folds
 
 Array = jax.Array
 

@@ -21,11 +21,10 @@ from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.predictions import automatic, subgroup_fits
 from calib_jax.evaluation.predictions.fitting import Fitted, Model
 from calib_jax.evaluation.predictions.predictions import Predictions
-from calib_jax.evaluation.reports import formats
+from calib_jax.evaluation.reports import formats, outputs
 from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.evaluation.verdict.reasons import MOST, listed
 from calib_jax.evaluation.verdict.uses import FAILS
-from calib_jax.training.run import outputs
 
 FITTED = "calibrator.npz"
 ENOUGH, FEWEST = 10_000_000, 200  # Examples times resamples from which on fewer resamples are drawn, and how few.

@@ -12,10 +12,10 @@ import numpy as np
 
 from calib_jax import _checks as checks
 from calib_jax import metrics
+from calib_jax.evaluation import resampled_errors
 from calib_jax.evaluation.results import Estimate, Interval, Values
 from calib_jax.intervals.bias_models import NORM_2, BiasModel, bias_model
 from calib_jax.intervals.resamples import LEAST_REDRAWS, Resampled
-from calib_jax.metrics import resampled_errors
 
 FEWER = 20  # Slow errors have the number of resamples divided by this.
 CLASSWISE_REDRAWS = 100  # Redraws of the labels for the noise floor of the classwise errors.

@@ -15,9 +15,9 @@ import dataclasses
 
 import numpy as np
 
-from calib_jax._numerics.groups import standard_error
 from calib_jax.evaluation.columns import COLUMNS, ClasswiseError, RiskCoverage
 from calib_jax.evaluation.results import LEVEL, Estimate, Interval, Values
+from calib_jax.intervals.groups import standard_error
 from calib_jax.thresholds.means import binomial_interval
 
 FEW = 25  # Units that are wrong, or right, below which ends are moved.

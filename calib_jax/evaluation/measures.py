@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax import losses, metrics
 from calib_jax._checks.shapes import ABSENT
 from calib_jax._system import compilation
-from calib_jax.evaluation import class_errors, few_errors
+from calib_jax.evaluation import class_errors, few_errors, resampled_errors
 from calib_jax.evaluation.columns import (
   CLASSWISE_REDRAWS,
   COLUMNS,
@@ -29,7 +29,7 @@ from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.evaluation.results import LEVEL, Estimate, Interval, Values, over_seeds
 from calib_jax.intervals import resamples
 from calib_jax.intervals.bias_correction import correlation, interval_of_difference
-from calib_jax.metrics import decomposition, resampled_errors
+from calib_jax.metrics import decomposition
 
 Ordered = Mapping[Hashable, Sequence[resampled_errors.Ordered | resampled_errors.Cells]]  # Of each seed, by row.
 

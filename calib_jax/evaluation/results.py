@@ -9,12 +9,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 import calib_jax
-from calib_jax._numerics.groups import effective_number, standard_error
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.class_errors import ClassSums
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Fitted
 from calib_jax.evaluation.predictions.predictions import Subgroups
 from calib_jax.intervals import draws
+from calib_jax.intervals.groups import effective_number, standard_error
 from calib_jax.intervals.resamples import LEVEL
 
 # The columns of the short table: metrics by name; of calibration errors, which stand as computed, also NAME_floor,

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from calib_jax._numerics.groups import effective_number
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.predictions.predictions import Subgroups
+from calib_jax.evaluation.resampled_errors import Ordered, units
 from calib_jax.evaluation.results import Interval, Values, over_seeds
 from calib_jax.intervals import draws, resamples
 from calib_jax.intervals.calibration_tests import holm, p_value_of
-from calib_jax.metrics.resampled_errors import Ordered, units
+from calib_jax.intervals.groups import effective_number
 
 FEWEST = 10  # Examples, or groups of them, of a subgroup that is compared with the others.
 REDRAWS = 40  # Redraws for each subgroup at least, so that the smallest p-value times their number is 0.025.

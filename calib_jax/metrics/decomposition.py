@@ -10,13 +10,13 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics import structured_scaling
 from calib_jax._numerics.binning import array_module
-from calib_jax._numerics.groups import stratified_folds
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import one_hot, pick
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax._system import compilation
 from calib_jax.intervals import draws
 from calib_jax.intervals.bootstrap import bootstrap
+from calib_jax.intervals.groups import stratified_folds
 
 Array = jax.Array
 LOSSES = ("nll", "brier")

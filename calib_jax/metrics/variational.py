@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from calib_jax import _checks as checks
-from calib_jax._numerics.groups import standard_error, stratified_folds
+from calib_jax.intervals.groups import standard_error, stratified_folds
 
 FORMS, NORMS, SIGNS = ("top_label", "canonical"), (1, 2, "max"), ("both", "over", "under")
 NUM_FOLDS = 5

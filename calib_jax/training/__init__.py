@@ -18,12 +18,12 @@ from calib_jax.training.engine.objectives import VALIDATION_LOSSES, objective, v
 from calib_jax.training.engine.optimizers import OPTIMIZERS, RATES
 from calib_jax.training.engine.program import check_phases, classifier, decayed, plan, predictor
 from calib_jax.training.engine.stages import Phase, Stage
-from calib_jax.training.engine.steps import TrainState
 from calib_jax.training.loss_state import LOSS_STATES, StateUpdate, of_loss
 from calib_jax.training.pretrained import check_file as check_weights
 from calib_jax.training.run_log.metric_log import EVENTS, NO_EVENTS, MetricLog
 from calib_jax.training.schedules import SCHEDULES
 from calib_jax.training.seed_groups import Group, Shape, groups_on_disk, groups_to_train, shape_of
+from calib_jax.training.state import TrainState
 
 import_modules(__name__)  # A new file of this package registers what it holds.
 # What imports this package is found at its first use, as names of its own rooms.

@@ -11,7 +11,7 @@ import ml_collections
 import numpy as np
 import optax
 
-from calib_jax.training.engine.steps import TrainState
+from calib_jax.training.state import TrainState
 
 Array = jax.Array
 # What ``training.average`` may say: the model itself, an exponential moving average of it over all steps, or its mean

@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax import losses
 from calib_jax._numerics.temperature import solve_nll
 from calib_jax.training.averages import variables
-from calib_jax.training.engine.steps import TrainState
+from calib_jax.training.state import TrainState
 
 Array = jax.Array
 

@@ -6,8 +6,8 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators, evaluation
-from calib_jax._numerics.groups import standard_error
 from calib_jax.evaluation.predictions import fitting
+from calib_jax.intervals.groups import standard_error
 from tests.calibrators.data import synthetic
 
 pytestmark = pytest.mark.xdist_group("selection")  # One worker compiles what these tests share.

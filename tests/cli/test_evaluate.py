@@ -11,8 +11,7 @@ from scipy import special
 from calib_jax import calibrators, evaluation
 from calib_jax.cli import compare, inputs
 from calib_jax.cli import evaluate as command
-from calib_jax.evaluation.reports import formats
-from calib_jax.training.run import outputs
+from calib_jax.evaluation.reports import formats, outputs
 
 pytestmark = pytest.mark.xdist_group("evaluate")  # One worker compiles what these tests share.
 N, K = 300, 4

@@ -38,7 +38,7 @@ def test_calibrators_never_see_test_labels_and_the_same_inputs_give_the_same_byt
                                                                                    monkeypatch):
   for name, test in (("a", "test"), ("b", "test"), ("poisoned", "poisoned")):
     if name == "b":  # Figures take most of the time, and are looked at once.
-      monkeypatch.setattr("calib_jax.training.run.outputs.missing_for_figures", lambda: ["matplotlib"])
+      monkeypatch.setattr("calib_jax.evaluation.reports.outputs.missing_for_figures", lambda: ["matplotlib"])
     assert _run(files, "fit=val.npz", f"test={test}.npz", "calibrators=temperature_scaling:objective=ece",
                 f"out={tmp_path / name}", "figures=pdf", "figure_width=single") == 0
   a, b, poisoned = (tmp_path / name for name in ("a", "b", "poisoned"))

@@ -13,7 +13,6 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax._numerics.groups import stratified_folds
 from calib_jax._system.errors import UserError
 from calib_jax.cli import inputs
 from calib_jax.cli import shared as shared
@@ -27,6 +26,7 @@ from calib_jax.evaluation.sections.over_seeds import effect_size
 from calib_jax.evaluation.subgroups import class_gaps
 from calib_jax.evaluation.verdict import decisions, reasons
 from calib_jax.evaluation.verdict.verdict import verdict
+from calib_jax.intervals.groups import stratified_folds
 from tests.evaluation.data import K, N, predictions
 from tests.metrics import references
 

@@ -9,16 +9,16 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators, evaluation, metrics
-from calib_jax._numerics.groups import effective_number, standard_error
 from calib_jax._system.errors import UserError
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import measures, reports, subgroups
 from calib_jax.evaluation.predictions.predictions import Subgroups
 from calib_jax.evaluation.reports import formats
+from calib_jax.evaluation.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
 from calib_jax.evaluation.sections.options import of_values
 from calib_jax.intervals import resamples
-from calib_jax.metrics.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
+from calib_jax.intervals.groups import effective_number, standard_error
 from tests.evaluation.data import predictions
 from tests.evaluation.predictions.data import LABELS, LOGITS, load, written
 from tests.metrics import references

@@ -10,7 +10,7 @@ from scipy import optimize, special
 
 from calib_jax import _checks as checks
 from calib_jax import metrics
-from calib_jax._numerics.groups import stratified_folds
+from calib_jax.intervals.groups import stratified_folds
 from calib_jax.metrics import decomposition
 from tests.metrics.data import batch
 

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators
-from calib_jax._numerics.groups import standard_error, stratified_folds
 from calib_jax._system.errors import FileError, UserError, printable
 from calib_jax.calibrators import param_tables
 from calib_jax.calibrators.base import NoWeights
@@ -23,6 +22,7 @@ from calib_jax.calibrators.storage import classes_of, described, remade, with_cl
 from calib_jax.evaluation.predictions import automatic
 from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.predictions.predictions import Predictions
+from calib_jax.intervals.groups import standard_error, stratified_folds
 
 NAME = "by_subgroup"
 SHRINKAGES = (300.0, 100.0, 30.0)  # The n0 that are tried.

@@ -12,8 +12,8 @@ from calib_jax._system.files import parse_json
 from calib_jax.evaluation import Estimate
 from calib_jax.evaluation.reports.report_figure import FIGURES, ReportFigure, Shown, pooled_pairs
 from calib_jax.evaluation.reports.style import COLOURS, INK, MARKERS, WIDTH, new_axes, plain, styled
+from calib_jax.evaluation.resampled_errors import Ordered, risk_curve
 from calib_jax.evaluation.subgroups import ClassGaps, class_gaps
-from calib_jax.metrics.resampled_errors import Ordered, risk_curve
 
 MOST_POINTS = 400  # Points of a curve.
 LOGGED = ("train/loss", "validation/nll")

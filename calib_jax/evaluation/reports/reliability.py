@@ -18,7 +18,7 @@ from calib_jax.evaluation import Predictions, Results
 from calib_jax.evaluation.numbers import error_text
 from calib_jax.evaluation.reports.report_figure import FIGURES, MOST_PANELS, ReportFigure, Shown, pooled_pairs
 from calib_jax.evaluation.reports.style import COLOURS, INK, PALE, WIDTH, WIDTHS, legend_below, new_axes, plain, styled
-from calib_jax.metrics.resampled_errors import Ordered, units
+from calib_jax.evaluation.resampled_errors import Ordered, units
 
 FEW = 5  # Bins with fewer examples are hollow, because their accuracy says little.
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)

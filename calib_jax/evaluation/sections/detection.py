@@ -13,10 +13,10 @@ from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.predictions.predictions import Predictions
+from calib_jax.evaluation.resampled_detection import Separation
 from calib_jax.evaluation.results import Interval, Results
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.intervals import resamples
-from calib_jax.metrics.resampled_detection import Separation
 
 # What is measured, with its heading.
 HEADINGS = {"auroc": "AUROC %", "fpr_at_95_tpr": "FPR95 %", "auroc_outside": "AUROC %, outside positive",

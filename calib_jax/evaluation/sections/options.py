@@ -12,11 +12,11 @@ import dataclasses
 
 import numpy as np
 
-from calib_jax._numerics.groups import standard_error
 from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Interval, Results, Values, over_seeds
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
+from calib_jax.intervals.groups import standard_error
 
 
 @dataclasses.dataclass(frozen=True)

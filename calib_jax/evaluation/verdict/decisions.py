@@ -5,11 +5,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import numpy as np
 from scipy.special import ndtri
 
-from calib_jax._numerics.groups import standard_error
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Results, Row, RowKey, over_seeds
 from calib_jax.evaluation.subgroups import ClassGaps, Subgroup, class_gaps
+from calib_jax.intervals.groups import standard_error
 
 SIGNIFICANCE = 0.05
 # The verdict tests a row's ECE, its mean confidence, its classes and whether a calibrator lowers its log loss, each at

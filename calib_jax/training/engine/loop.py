@@ -16,13 +16,14 @@ from calib_jax.training import averages, best_model, data
 from calib_jax.training.checkpoints import Checkpoints
 from calib_jax.training.distributed.stopping import Stopped, requests
 from calib_jax.training.engine import program as programs
-from calib_jax.training.engine import stages, steps
+from calib_jax.training.engine import stages
 from calib_jax.training.engine.feeding import Feed, on_features
 from calib_jax.training.engine.layout import Layout, predict
 from calib_jax.training.run_log.metric_log import MetricLog
 from calib_jax.training.run_log.progress import Progress
 from calib_jax.training.run_log.reporting import Measured, Reporter
 from calib_jax.training.run_log.telemetry import Meter, Profile
+from calib_jax.training.state import TrainState
 
 FOREVER = 2**31 - 1  # The patience of runs that do not stop early.
 CALL_SECONDS = 0.5  # About how long a call of several steps takes at most, because a run stops and reports after it.
@@ -32,7 +33,7 @@ Hook = Callable[[int, dict[str, jax.Array]], None]
 def train(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], *, seeds: Sequence[int],
           devices: Sequence[jax.Device] | None = None, folder: pathlib.Path | None = None,
           log: MetricLog | None = None, label: str = "train", predicted: Sequence[str] = ("validation", "test"),
-          hooks: Sequence[Hook] = ()) -> tuple[steps.TrainState, list[dict[str, dict[str, np.ndarray]]]]:
+          hooks: Sequence[Hook] = ()) -> tuple[TrainState, list[dict[str, dict[str, np.ndarray]]]]:
   """Trains one model a seed, all in the same steps, and returns their states and predictions.
 
   The global batch is spread evenly over ``devices``. Everything random derives from the seed and the step, so up to

@@ -20,6 +20,7 @@ from calib_jax.training.engine import drawing, gradients, objectives, optimizers
 from calib_jax.training.engine.feeding import may_loop
 from calib_jax.training.engine.layout import Layout
 from calib_jax.training.seed_groups import Shape, shape_of
+from calib_jax.training.state import TrainState
 
 FUSION = "--xla_cpu_experimental_ynn_fusion_type="  # Without a type; XLA's CPU then fuses as in JAX 0.10.
 
@@ -37,8 +38,8 @@ class StageProgram(NamedTuple):
   predict_step: Callable[..., Any]
   feature_step: Callable[..., Any] | None  # As ``predict_step``, with features; None unless the stage keeps them.
   statistics_step: Callable[..., Any] | None  # For ``averages.reestimated``; None if nothing is reestimated.
-  init: Callable[[jax.Array], steps.TrainState]  # Maps the seeds' keys to a new state.
-  start: Callable[[steps.TrainState | None, jax.Array], steps.TrainState]  # Maps the state so far and the seeds' keys.
+  init: Callable[[jax.Array], TrainState]  # Maps the seeds' keys to a new state.
+  start: Callable[[TrainState | None, jax.Array], TrainState]  # Maps the state so far and the seeds' keys.
   # ``(loss_states, epoch, {split: (logits, labels)}) -> (loss_states, batch statistics of the head that change)``
   # after each epoch; None if not needed.
   update_states: Callable[..., Any] | None
@@ -73,7 +74,7 @@ class Program(NamedTuple):
     """Returns the stage that takes ``step``, counted from 1."""
     return next(stage for stage in self.stages if step <= stage.last_step)
 
-  def tree(self, state: steps.TrainState) -> dict[str, Any]:
+  def tree(self, state: TrainState) -> dict[str, Any]:
     """Returns what a stage carries from step to step and saves: the state, and the best and average model if wanted."""
     return {"state": state, **({"best": best_model.start(state)} if self.keeps_best else {}),
             **({"average": averages.start(state)} if self.averages else {})}

@@ -1,7 +1,7 @@
 """The training and prediction steps of one model on one device; ``mapping.mapped`` maps them over seeds and devices."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -11,24 +11,11 @@ import optax
 from calib_jax.training.distributed.mapping import AXIS
 from calib_jax.training.engine import drawing, gradients
 from calib_jax.training.models import Draw, log_mean_probs
+from calib_jax.training.state import TrainState
 
 Array = jax.Array
 # Numbers to fold into the run's key for what a head draws and for the samples of predictions; no step has them.
 _DRAWS, _SAMPLES = 2**32 - 3, 2**32 - 4
-
-
-class TrainState(NamedTuple):
-  """Everything that a step changes.
-
-  ``skipped`` counts the steps whose loss or gradients were not finite; they change only ``step`` and ``skipped``.
-  """
-
-  step: Array
-  params: Any
-  batch_stats: Any
-  opt_state: Any
-  loss_states: Any
-  skipped: Array
 
 
 def init_state(model: nn.Module, optimizer: optax.GradientTransformation, example: Array, loss_states: Any, key: Array

@@ -14,9 +14,10 @@ from calib_jax import evaluation, training
 from calib_jax._system import compilation
 from calib_jax._system.errors import printable
 from calib_jax.evaluation.predictions import ensembles
+from calib_jax.evaluation.reports import outputs
 from calib_jax.training import data
 from calib_jax.training.distributed import processes
-from calib_jax.training.run import last_layer, lock, manifest, outputs
+from calib_jax.training.run import last_layer, lock, manifest
 from calib_jax.training.run.data import check_laplace, load_splits, sets_that_are_read
 from calib_jax.training.run.directory import check_workdir, create, write_config
 from calib_jax.training.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks, samples_name

@@ -9,9 +9,9 @@ import numpy as np
 
 from calib_jax._system.errors import UserError
 from calib_jax.training.checkpoints import Checkpoints
-from calib_jax.training.engine import steps
 from calib_jax.training.run_log.metric_log import MetricLog
 from calib_jax.training.run_log.telemetry import Meter
+from calib_jax.training.state import TrainState
 
 
 class Measured(NamedTuple):
@@ -49,7 +49,7 @@ class Reporter:
     """Returns what the last call but one measured, or the last one if there is no other."""
     return self.pending[-2:][0].measured
 
-  def report(self, state: steps.TrainState) -> None:
+  def report(self, state: TrainState) -> None:
     """Writes the means since the last report by phase and seed; a UserError if too many steps were not finite."""
     pending, self.pending = jax.device_get(self.pending), []
     for i, seed in enumerate(self.seeds):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation
-from calib_jax._numerics.groups import stratified_folds
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import apply, evaluate
 from calib_jax.evaluation.predictions import subgroup_fits
 from calib_jax.evaluation.predictions.predictions import Predictions, Subgroups
+from calib_jax.intervals.groups import stratified_folds
 
 SIZES, NAMES = (200, 150, 150, 8), ("a", "b/c", "d", "few")
 DIFFERENT, EQUAL = (0, 2, -2, 0), (1, 1, 1, 1)
@@ -88,7 +88,7 @@ def _written(path, seed, offsets):
 
 @pytest.mark.slow
 def test_the_command_stores_what_apply_gives_and_says_what_is_missing(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr("calib_jax.training.run.outputs.missing_for_figures", lambda: ["matplotlib"])
+  monkeypatch.setattr("calib_jax.evaluation.reports.outputs.missing_for_figures", lambda: ["matplotlib"])
   val, test = (_written(tmp_path / f"{name}.jsonl", seed, DIFFERENT) for seed, name in enumerate(("val", "test")))
   out = tmp_path / "out"
   command = ["--fit", val, "--test", test, "--fit_by=task", "--calibrators=platt", "--num_resamples=20"]

@@ -20,12 +20,11 @@ import pytest
 from calib_jax import calibrators, evaluation
 from calib_jax.evaluation import reports, sections
 from calib_jax.evaluation.columns import COLUMNS
-from calib_jax.evaluation.reports import formats
+from calib_jax.evaluation.reports import formats, outputs
 from calib_jax.evaluation.reports.drawing import FIGURES, of_section
 from calib_jax.evaluation.sections.candidates import Chosen
 from calib_jax.evaluation.sections.severity import Level
 from calib_jax.evaluation.verdict.verdict import verdict
-from calib_jax.training.run import outputs
 from tests.evaluation.data import predictions
 
 pytestmark = pytest.mark.xdist_group("reports")  # One worker makes what most of these tests share.

@@ -6,8 +6,8 @@ are those of ``metrics.auroc`` and ``metrics.fpr_at_tpr``.
 
 import numpy as np
 
+from calib_jax.evaluation.resampled_errors import prefix_sums
 from calib_jax.metrics import formulas
-from calib_jax.metrics.resampled_errors import prefix_sums
 
 TPR = 0.95
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
+from calib_jax.evaluation import resampled_detection, resampled_errors
 from calib_jax.intervals import resamples
-from calib_jax.metrics import resampled_detection, resampled_errors
 from tests.metrics import references
 from tests.metrics.data import KINDS, pairs
 
