@@ -128,11 +128,12 @@ def nan_out_of_range(values: Array, labels: Array, num_classes: int) -> Array:
 def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, ...]:
   """Arrays whose leading axes ``shape`` are flattened, blank in the rows that are ignored, and ``where`` ``[N]``."""
   where = mask(where, shape)
-  flat = [(gathered(x).reshape(-1, *x.shape[len(shape):]), blank) for x, blank in arrays_and_blanks]
-  if where is None:
-    return *(x for x, _ in flat), jnp.ones(math.prod(shape), bool)
-  where = gathered(where).reshape(-1)
-  return *(_blank_unless(where, x, blank) for x, blank in flat), where
+  counted = jnp.ones(math.prod(shape), bool) if where is None else gathered(where).reshape(-1)
+  flat = []
+  for x, blank in arrays_and_blanks:
+    x = gathered(x).reshape(-1, *x.shape[len(shape):])
+    flat.append(x if where is None else _blank_unless(counted, x, blank))
+  return *flat, counted
 
 
 def _blank_unless(where: Array, x: Array, blank) -> Array:

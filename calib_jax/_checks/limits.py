@@ -24,9 +24,11 @@ def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
 def _number(name: str, value, limit: str) -> None:
   """Checks a number, unless it is traced, against an interval as a text, or the word beside it."""
   kind, interval, word = _parsed(limit)
-  if kind == "an integer":
-    _static(name, value)
-  if isinstance(value, jax.core.Tracer) or (word and str(value) == word):
+  if isinstance(value, jax.core.Tracer):
+    if kind == "an integer":
+      raise _not_static(name, value)
+    return
+  if word and str(value) == word:
     return
   also = f" or {word}" if word else ""
   kinds = int if kind == "an integer" else (int, float)
@@ -49,17 +51,17 @@ def _parsed(limit: str) -> tuple[str, str, str | None]:
 def choice(name: str, value, choices: Iterable) -> None:
   """Raises a ValueError unless ``value`` is one of the ``choices``; a near miss is suggested."""
   choices = list(choices)
-  _static(name, value)
-  if any(type(value) is type(k) and value == k for k in choices):
-    return
+  if isinstance(value, jax.core.Tracer):
+    raise _not_static(name, value)
+  for k in choices:
+    if type(value) is type(k) and value == k:
+      return
   raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}: got {value!r}.{suggestion(value, choices)}")
 
 
-def _static(name: str, value) -> None:
-  """Raises a TypeError if ``value`` is traced."""
-  if isinstance(value, jax.core.Tracer):
-    raise TypeError(f"{name} must be static, because it selects a formula or a shape: give a Python value, or name it "
-                    f"in static_argnames of jax.jit; got {value}.")
+def _not_static(name: str, value) -> TypeError:
+  return TypeError(f"{name} must be static, because it selects a formula or a shape: give a Python value, or name it "
+                   f"in static_argnames of jax.jit; got {value}.")
 
 
 def suggestion(value, choices: Iterable) -> str:

@@ -89,13 +89,15 @@ def out_of_range(labels: Array, num_classes: int) -> Array:
 
 def is_traced(*arrays) -> bool:
   """Whether any of the arrays is traced, so that its values cannot be read."""
-  return any(isinstance(x, jax.core.Tracer) for x in arrays)
+  return any([isinstance(x, jax.core.Tracer) for x in arrays])  # A list is one call of Python, or none.
 
 
 def is_readable(*arrays) -> bool:
   """Whether the values of all arrays can be read: none is traced, nor spread over several processes."""
-  return not any(isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable)
-                 for x in arrays)
+  for x in arrays:
+    if isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable):
+      return False
+  return True
 
 
 def rank(x: Array, ndim: int, name: str, layout: str) -> None:

@@ -31,8 +31,10 @@ def equal_width_index(confidence: Array, num_bins: int, closed: str = "right") -
     return jnp.searchsorted(inner, confidence, side="left" if closed == "right" else "right").astype(jnp.int32)
   # For a few edges, comparisons that are written out are faster than ``searchsorted``, by bisection or not.
   is_above = operator.gt if closed == "right" else operator.ge
-  edges = (np.arange(1, num_bins) / num_bins).astype(confidence.dtype)
-  return sum((is_above(confidence, edge).astype(jnp.int32) for edge in edges), jnp.zeros(confidence.shape, jnp.int32))
+  index = jnp.zeros(confidence.shape, jnp.int32)
+  for edge in (np.arange(1, num_bins) / num_bins).astype(confidence.dtype):
+    index += is_above(confidence, edge).astype(jnp.int32)
+  return index
 
 
 def equal_width_edges(num_bins: int, dtype) -> Array:

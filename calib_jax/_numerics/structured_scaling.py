@@ -1,4 +1,4 @@
-"""The fit and the map of structured vector and matrix scaling."""
+"""Structured vector and matrix scaling themselves, for ``calibrators`` and ``metrics.decomposition``: fit and map."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The temperature of the smallest NLL, by safeguarded Newton steps."""
+"""Temperature scaling itself, for ``calibrators`` and what stands below it: the T of the smallest NLL, by Newton."""
 
 from collections.abc import Callable
 import math

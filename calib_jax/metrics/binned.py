@@ -1,7 +1,7 @@
 """Binned calibration errors of any binary pair, and reliability diagrams."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -150,6 +150,12 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
   >>> calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False]), num_bins=2).round(3)
   Array(0.125, dtype=float32)
   """
+  return of_pairs(error_of_pairs, confidence, correct, where, weights, counts_credits=True, **checked_options(
+    num_bins=num_bins, binning=binning, norm=norm, form=form, debias=debias, closed=closed, ties=ties, sign=sign))
+
+
+def checked_options(*, num_bins, binning, norm, form, debias, closed, ties, sign) -> dict[str, Any]:
+  """The options of ``calibration_error``, once they are checked."""
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, BINNINGS), norm=(norm, NORM),
                  form=(form, ("bin", "label")), closed=(closed, ("right", "left")), ties=(ties, TIES),
                  sign=(sign, ("both", "over", "under")))
@@ -157,12 +163,13 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     raise ValueError(f"debias=True needs norm=2 and form='bin': got norm={norm!r} and form={form!r}.")
   if debias and sign != "both":
     raise ValueError(f"debias=True needs sign='both': got sign={sign!r}.")
-  return of_pairs(_calibration_error, confidence, correct, where, weights, counts_credits=True, num_bins=num_bins,
-                  binning=binning, norm=norm, form=form, debias=debias, closed=closed, ties=ties, sign=sign)
+  return {"num_bins": num_bins, "binning": binning, "norm": norm, "form": form, "debias": debias, "closed": closed,
+          "ties": ties, "sign": sign}
 
 
-def _calibration_error(confidence: Array, correct: Array, counts: Array, num_bins, binning, norm, form, debias, closed,
-                       ties, sign) -> Array:
+def error_of_pairs(confidence: Array, correct: Array, counts: Array, num_bins, binning, norm, form, debias, closed,
+                   ties, sign) -> Array:
+  """``calibration_error`` of checked arrays ``[N]`` and options."""
   b = _bin(confidence, correct, counts, num_bins, binning, closed, ties, sums_only=form == "bin")
   if form == "bin":
     squares = None  # Those of zeros and ones are they themselves.

@@ -40,13 +40,14 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
 @jax.jit
 def _compiled_top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   probs, labels = checks.outputs_and_labels(probs, labels, name="probs")
-  confidence, correct = _top_label(checks.gathered(probs, -1), labels)
+  confidence, correct = top_of_classes(checks.gathered(probs, -1), labels)
   outside = checks.out_of_range(labels, probs.shape[-1])
   return jnp.where(outside, jnp.nan, confidence), correct & ~outside
 
 
 @jax.custom_jvp
-def _top_label(probs: Array, labels: Array) -> tuple[Array, Array]:
+def top_of_classes(probs: Array, labels: Array) -> tuple[Array, Array]:
+  """``top_label`` of checked arrays, with a gradient."""
   # XLA:CPU vectorises neither an argmax nor a reduction of integers alone, but it vectorises a reduction of floats and
   # integers together: the top probability is taken in one pass with the number of classes that rank before the label.
   # The label is never compared with itself: XLA may compute what made ``probs`` twice, with other rounding.
@@ -63,9 +64,9 @@ def _top_label(probs: Array, labels: Array) -> tuple[Array, Array]:
   return top, num_before == 0
 
 
-@_top_label.defjvp
+@top_of_classes.defjvp
 def _top_label_jvp(primals, tangents):
-  confidence, correct = _top_label(*primals)
+  confidence, correct = top_of_classes(*primals)
   tangent = jax.jvp(lambda probs: jnp.max(probs, axis=-1), primals[:1], tangents[:1])[1]
   return (confidence, correct), (tangent, np.zeros(correct.shape, jax.dtypes.float0))
 

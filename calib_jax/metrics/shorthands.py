@@ -3,10 +3,11 @@
 import jax
 from jax.typing import ArrayLike
 
+from calib_jax._checks import gathered
 from calib_jax.intervals.bias_models import biased_as, of_norm
-from calib_jax.metrics.binned import calibration_error
-from calib_jax.metrics.compiled import counted, of_classes
-from calib_jax.metrics.scores import top_label
+from calib_jax.metrics.binned import checked_options, error_of_pairs
+from calib_jax.metrics.compiled import of_classes
+from calib_jax.metrics.scores import top_of_classes
 
 Array = jax.Array
 
@@ -80,7 +81,7 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
   Array(0.9, dtype=float32)
   """
   return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning=binning, norm="max",
-                    form=form, closed=closed, ties=ties, sign=sign)
+                    form=form, debias=False, closed=closed, ties=ties, sign=sign)
 
 
 @biased_as(of_norm)
@@ -114,8 +115,9 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   Array(0.25, dtype=float32)
   """
   return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning="equal_mass", norm=norm,
-                    form=form, debias=debias, ties=ties, sign=sign)
+                    form=form, debias=debias, closed="right", ties=ties, sign=sign)
 
 
 def _of_top_label(probs: Array, labels: Array, counts: Array, **options) -> Array:
-  return calibration_error(*top_label(probs, labels), **counted(counts), **options)
+  confidence, correct = top_of_classes(gathered(probs, -1), labels)
+  return error_of_pairs(confidence, correct.astype(confidence.dtype), counts, **checked_options(**options))
