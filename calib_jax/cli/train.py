@@ -27,12 +27,19 @@ def main(arguments: list[str] | None = None, hooks: Sequence[Callable[..., Any]]
     description="Trains, recalibrates, evaluates and reports in one run directory.", allow_abbrev=False)
   parser.add_argument("--config", required=True, help="a file with get_config(), such as configs/digits_savuc.py; it "
                       "is Python and is executed, so use only files that you trust")
-  parser.add_argument("--workdir", required=True, help="the run's directory, created if it does not exist")
+  parser.add_argument("--workdir", help="the run's directory, created if it does not exist")
+  parser.add_argument("--print_config", action="store_true", help="print every field of the config, those that differ "
+                      "from configs/common.py first, and train nothing")
   parser.add_argument("--coordinator", help="host:port of the first of several processes")
   parser.add_argument("--num_processes", type=int, help="the number of processes of the run")
   parser.add_argument("--process_id", type=int, help="the index of this process, from 0")
   options, overrides = parser.parse_known_args(arguments)
   try:
+    if options.print_config:
+      print(run_config.printed(run_config.load(options.config, overrides)))
+      return 0
+    if options.workdir is None:
+      raise UserError("--workdir names the run's directory: --workdir=runs/mine.")
     directory.check_workdir(options.workdir)
     processes.connect(options.coordinator, options.num_processes, options.process_id)
     config = run_config.load(options.config, overrides)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import functools
+import inspect
 from typing import Any, TypeVar
 
 import jax
@@ -75,7 +76,7 @@ def get(name: str, **options: Any) -> Callable[..., Array]:
 
   Raises:
     ValueError: for an unknown name.
-    TypeError: for an unknown option.
+    TypeError: for an unknown option, or one without a default that is missing.
 
   >>> get("focal", gamma=0.0)(jnp.array([[0.0, 0.0]]), jnp.array([0])).round(4)
   Array([0.6931], dtype=float32)
@@ -86,6 +87,11 @@ def get(name: str, **options: Any) -> Callable[..., Array]:
     if option not in accepted:
       raise TypeError(f"{name} has no option {option!r}; it has {', '.join(accepted) or 'none'}."
                       f"{checks.suggestion(option, accepted)}")
+  missing = [option for option, default in accepted.items() if default is inspect.Parameter.empty
+             and option not in options]
+  if missing:
+    raise TypeError(f"{name} needs {' and '.join(missing)}, without a default: losses.get({name!r}, "
+                    f"{', '.join(f'{option}=…' for option in missing)}).")
   return functools.partial(loss, **options)
 
 

@@ -137,6 +137,8 @@ def _own(logits, labels, *, where, axis_name):
   (lambda: losses.get("soft_ece"), ValueError, "Did you mean 'soft_binned_ece'"),
   (lambda: losses.get("fokal"), ValueError, "must be one of .*'cross_entropy'.*Did you mean 'focal'"),
   (lambda: losses.get("focal", gama=2), TypeError, "focal has no option 'gama'; it has gamma, .* Did you mean 'gamma'"),
+  (lambda: losses.get("avuc"), TypeError, r"avuc needs threshold, without a default: losses.get\('avuc', threshold=…"),
+  (lambda: losses.composite("focal", "avuc"), TypeError, "avuc needs threshold"),
   (lambda: losses.update_adaptive_focal(BINS, np.ones((2, 2)), np.ones((2, 2))), ValueError, "confidence must have"),
   (lambda: losses.update_adaptive_focal(BINS, np.ones(2), np.ones(3)), ValueError, "correct must have the shape"),
   (lambda: losses.update_adaptive_focal(BINS, np.ones(2), np.ones(2), switch=-1), ValueError, "switch must be in"),

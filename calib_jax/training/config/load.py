@@ -3,11 +3,13 @@
 import collections
 from collections.abc import Callable, Mapping
 import difflib
+import importlib
 import importlib.util
 import inspect
 import json
 import pathlib
 import re
+import shlex
 from typing import Any, NamedTuple
 
 import jax
@@ -90,6 +92,17 @@ def load(path: str, arguments: list[str]) -> ml_collections.ConfigDict:
   for key, text in saved:
     overrides.apply(config, key, text)
   return config.lock()
+
+
+def printed(config: ml_collections.ConfigDict) -> str:
+  """Returns every field as the override that gives it back, those that differ from configs/common.py first."""
+  common = overrides.fields(complete(importlib.import_module("configs.common").get_config()))
+  texts = overrides.fields(config)
+  changed = [key for key, text in texts.items() if common.get(key) != text]
+  others = [key for key in texts if key not in changed]
+  return "\n".join([f"# Other than in configs/common.py: {len(changed)} of {len(texts)} fields.",
+                    *(f"--config.{key}={shlex.quote(texts[key])}" for key in changed), "# As there:",
+                    *(f"--config.{key}={shlex.quote(texts[key])}" for key in others)])
 
 
 def complete(config: ml_collections.ConfigDict, named: Mapping[str, str] = {}, *, may_import: bool = True

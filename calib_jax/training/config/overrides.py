@@ -62,6 +62,19 @@ def _keys(config: ml_collections.ConfigDict, prefix: str = "") -> Iterator[str]:
       yield from _keys(child, f"{prefix}{name}.")
 
 
+def fields(config: ml_collections.ConfigDict, prefix: str = "") -> dict[str, str]:
+  """Returns the text of each field by its key, as an override gives it back."""
+  texts = {}
+  for name, value in config.items():
+    key = f"{prefix}{name}"
+    if isinstance(value, ml_collections.ConfigDict) and len(value):
+      texts |= fields(value, f"{key}.")
+    else:
+      texts[key] = (value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else
+                    repr(value if not isinstance(value, ml_collections.ConfigDict) else {}))
+  return texts
+
+
 def _flat(key: str, value) -> list[tuple[str, str]]:
   if not isinstance(value, dict):
     return [(key, value if isinstance(value, str) else repr(value))]

@@ -1,5 +1,7 @@
 """Configs: what is read, and the one sentence for everything that cannot work."""
 
+import shlex
+
 import flax.linen as nn
 import jax
 import numpy as np
@@ -236,3 +238,19 @@ def test_shapes_are_those_of_the_model_also_where_it_has_an_array_as_a_field():
 def test_every_loss_takes_mixed_labels(name):
   for loss in losses.PER_EXAMPLE:
     _load(f"augmentation.name={name}", "augmentation.padding=0", f"loss.primary.name={loss}")
+
+
+@pytest.mark.parametrize("path", ["configs/digits_savuc.py", "configs/cifar100_savuc.py",
+                                  "configs/mac_cal.py:cifar10.resnet50.masked"])
+def test_what_is_printed_of_a_config_can_be_given_back(path):
+  config = run_config.load(path, [])
+  lines = run_config.printed(config).splitlines()
+  flags = [shlex.split(line)[0] for line in lines if not line.startswith("#")]
+  assert run_config.load(path, flags).to_dict() == config.to_dict()
+  assert run_config.load(path, flags[::-1]).to_dict() == config.to_dict()
+  assert lines[0] == f"# Other than in configs/common.py: {lines.index('# As there:') - 1} of {len(flags)} fields."
+
+
+def test_the_fields_that_differ_come_first():
+  text = run_config.printed(run_config.load("configs/digits_savuc.py", ["--config.training.num_epochs=77"]))
+  assert "--config.training.num_epochs=77" in text.partition("# As there:")[0]
