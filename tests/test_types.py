@@ -1,7 +1,7 @@
 """What editors and type checkers see of the importable half."""
 
 import json
-import shutil
+import pathlib
 import subprocess
 import sys
 import types
@@ -12,17 +12,22 @@ from calib_jax import calibrators, losses, metrics
 from tests import loss_stubs
 from tests.programs import ROOT
 
-PYRIGHT = shutil.which("pyright")  # It fetches a program for Node at its first run, and is not among the requirements.
+PYREFLY = pathlib.Path(sys.executable).parent / "pyrefly"
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(PYRIGHT is None, reason="needs pyright on the path")
+def _reported(*options):
+  """The lines that the type checker reports, by file."""
+  done = subprocess.run([PYREFLY, "check", *options, "--output-format", "json", "--python-interpreter-path",
+                         sys.executable], cwd=ROOT, check=False, capture_output=True, text=True)
+  lines = {}
+  for error in json.loads(done.stdout)["errors"]:
+    lines.setdefault(pathlib.Path(error["path"]).as_posix(), set()).add(error["line"])
+  return lines
+
+
 def test_a_type_checker_reports_wrong_calls_and_no_others():
-  calls = ROOT / "tests" / "typed_calls.py"
-  done = subprocess.run([PYRIGHT, "--outputjson", "--pythonpath", sys.executable, str(calls)], cwd=ROOT, check=False,
-                        capture_output=True, text=True)
-  reported = {1 + error["range"]["start"]["line"] for error in json.loads(done.stdout)["generalDiagnostics"]}
-  lines = calls.read_text(encoding="utf-8").splitlines()
+  (reported,) = _reported("tests/typed_calls.py", "--preset", "default").values()
+  lines = (ROOT / "tests/typed_calls.py").read_text(encoding="utf-8").splitlines()
   assert reported == {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
 
 

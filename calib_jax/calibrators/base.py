@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from calib_jax._numerics.softmax import pick, predicted, without_absent
 from calib_jax._system import compilation
 
 Array = jax.Array
+Factory = TypeVar("Factory", bound=Callable)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -157,9 +158,9 @@ register = registry.register(CALIBRATORS)
 PARAMS: dict[str, Mapping[str, str]] = {}
 
 
-def has_params(**table: str) -> Callable[[Callable[..., Calibrator]], Callable[..., Calibrator]]:
+def has_params(**table: str) -> Callable[[Factory], Factory]:
   """A decorator that says of each param of a fit its axes, its interval and what else holds: see ``param_tables``."""
-  def add(factory: Callable[..., Calibrator]) -> Callable[..., Calibrator]:
+  def add(factory: Factory) -> Factory:
     PARAMS[factory.__name__] = table
     return factory
 

@@ -192,7 +192,7 @@ def _lazily(graph: Graph, eqn, *arrays: Value) -> Value | list[Value] | None:
   return None
 
 
-def _in_full(graph: Graph, eqn, *arrays: Value) -> Value | list[Value]:
+def _in_full(graph: Graph, eqn, *arrays: Value) -> Value | list[Value]:  # noqa: C901
   """The translation of a primitive whose operands have the shapes that the jaxpr says."""
   name, params, avals = eqn.primitive.name, eqn.params, [var.aval for var in eqn.outvars]
 

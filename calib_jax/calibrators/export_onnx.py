@@ -65,7 +65,7 @@ class _Writer:
       "Shape", "logits", start=SYMBOLS[str(n)], end=SYMBOLS[str(n)] + 1) for n in shape]
     return self.node("Concat", *parts, axis=0)
 
-  def add(self, node: Node) -> None:
+  def add(self, node: Node) -> None:  # noqa: C901
     """Adds an operation of the graph."""
     x, attributes, result = [self.name(x) for x in node.operands], node.attributes, node.results[0].name
     add = functools.partial(self.node, OPERATIONS.get(node.operation, ("", ""))[1], *x, result=result)

@@ -63,7 +63,7 @@ def _flat(fitted: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     _flat(value, f"{prefix}{name}/") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)])]
 
 
-def _fault(x: np.ndarray, axes: str, opened: str, low: str, high: str, closed: str, word: str | None,
+def _fault(x: np.ndarray, axes: str, opened: str, low: str, high: str, closed: str, word: str | None,  # noqa: PLR0917
            sizes: dict[str, int]) -> str:
   """Why an array is not what the parts of a spec say, or nothing; adds the sizes of its axes to ``sizes``."""
   axes = axes.split()

@@ -49,7 +49,7 @@ def save(path: str | os.PathLike[str], params: dict[str, Any] | Fitted, calibrat
   files.write(pathlib.Path(path), lambda file: np.savez(file, **_flat(params), **made))
 
 
-def load(path: str | os.PathLike[str]) -> Fitted | dict[str, Any]:
+def load(path: str | os.PathLike[str]) -> Fitted | dict[str, Any]:  # noqa: C901
   """Reads what ``save`` wrote.
 
   Args:

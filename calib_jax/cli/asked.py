@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                       "the interval of the ECE on --test, without the noise of so few examples, is above this")
 
 
-def check(options: argparse.Namespace) -> None:
+def check(options: argparse.Namespace) -> None:  # noqa: C901
   """Raises a UserError for options that cannot work together; --fail_if gives --risk where that is not given."""
   options.ece_limit = None
   if options.fail_if is not None:

@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
   return shared.run(options, _ensemble if options.ensemble else _models)
 
 
-def _models(options: argparse.Namespace) -> shared.Inputs:
+def _models(options: argparse.Namespace) -> shared.Inputs:  # noqa: C901
   """Reads models, of which the first has calibrators."""
   _check(options)
   cautions, labelled = [], inputs.labelled(options.calibrators)

@@ -312,6 +312,7 @@ def loss_parts(rows: Mapping[Hashable, Values], *, key, num_resamples: int, bloc
   for (row, values), *of_row in zip(rows.items(), *ends, strict=True):
     _, *parts = decomposition.parts(*of_row)
     of_seeds = decomposition.five_means(values.removed.mean(axis=0, dtype=np.float64))[:, (1, 3)].T
+    places = {name: column.compute.place for name, column in computed_by(LossPart).items()}
     tables[row] = {name: Estimate.around(parts[place].estimate, *parts[place], per_seed=of_seeds[place].tolist())
-                   for name, (place,) in ((name, column.compute) for name, column in computed_by(LossPart).items())}
+                   for name, place in places.items()}
   return tables

@@ -23,7 +23,7 @@ def moments(half: Any, rest: Any, fifths: Any) -> Any:
   return (((half - rest) / 2) ** 2).mean(0), middle.var(0), middle.mean(0), (fifths**2).mean(0)
 
 
-def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array, fifth: Array, rate: Array,
+def interval_of_moments(value: Array, linear: Array, at_zero: Array, half: Array, fifth: Array, rate: Array,  # noqa: PLR0917
                         part: Array | float, level: float) -> tuple[Array, Array, Array]:
   """The estimate and interval of ``bootstrap`` from the value, its ``moments``, and fields of a ``BiasModel``."""
   xp = array_module(value)

@@ -112,7 +112,7 @@ def examples(metric: Metric, arrays: Sequence[ArrayLike], groups: ArrayLike | No
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5, 6, 7, 8))
-def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, rate: Array,
+def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array, rate: Array,  # noqa: PLR0917
                num_resamples: int, level: float, method: str, bias: BiasModel) -> tuple[Array, Array, Array]:
   if method == "bias_corrected":
     value = metric(*arrays)
@@ -132,7 +132,7 @@ def _bootstrap(metric: Metric, arrays: tuple[Array, ...], members: Array | None,
   return values[0], *percentiles.ends(values[1:], values[0], count, level)
 
 
-def corrected(value: Array, halves: Array, fifths: Array, arrays: tuple[Array, ...], members: Array | None,
+def corrected(value: Array, halves: Array, fifths: Array, arrays: tuple[Array, ...], members: Array | None,  # noqa: PLR0917
               rate: Array | float, bias: BiasModel, level: float) -> tuple[Array, Array, Array]:
   """The estimate and interval of ``bootstrap`` from the value and what ``subsampled`` returns."""
   parts = moments(halves[:, 0], halves[:, 1], fifths)

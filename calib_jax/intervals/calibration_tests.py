@@ -184,7 +184,7 @@ def _grouped(groups: ArrayLike | None, confidence: Array) -> tuple[np.ndarray | 
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4, 6))
-def _tested(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int, group: Array | None,
+def _tested(metric: Metric, confidence: Array, correct: Array, key: Array, num_resamples: int, group: Array | None,  # noqa: PLR0917
             num_groups: int, rho: Array | float) -> Array:
   """The metric of the outcomes and of ``num_resamples`` redraws."""
   def numbers(key):
@@ -208,7 +208,7 @@ def _observed_and_redrawn(metric: Metric, confidence: Array, correct: Array, ran
 
 
 @functools.partial(jax.jit, static_argnums=(0, 7, 8, 9, 10))
-def _assess(metric: Metric, confidence: Array, correct: Array, members: Array | None, key: Array, rate: Array,
+def _assess(metric: Metric, confidence: Array, correct: Array, members: Array | None, key: Array, rate: Array,  # noqa: PLR0917
             group: Array | None, num_groups: int, num_resamples: int, level: float, bias: BiasModel) -> Assessment:
   outcomes = draws.subsample_words(num_groups, key, num_resamples)[-1]
   rho = 0.0 if members is None else draws.dependence(confidence, correct, members)

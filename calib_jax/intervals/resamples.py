@@ -63,7 +63,7 @@ def summed(block: np.ndarray | None, values: Iterable[np.ndarray], weights: np.n
   return np.stack(values if block is None else [np.bincount(block, x) for x in values])
 
 
-def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],
+def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],  # noqa: C901
            rows: Mapping[Hashable, tuple[np.ndarray, np.ndarray, Sequence[Any]]], *, key: jax.Array,
            groups: np.ndarray | None = None, block: np.ndarray | None = None) -> dict[Hashable, dict[str, Resampled]]:
   """Computes calibration errors of the samples of ``metrics.assess``, which are drawn once for all rows."""

@@ -167,7 +167,7 @@ def checked_options(*, num_bins, binning, norm, form, debias, closed, ties, sign
           "ties": ties, "sign": sign}
 
 
-def error_of_pairs(confidence: Array, correct: Array, counts: Array, num_bins, binning, norm, form, debias, closed,
+def error_of_pairs(confidence: Array, correct: Array, counts: Array, num_bins, binning, norm, form, debias, closed,  # noqa: PLR0917
                    ties, sign) -> Array:
   """``calibration_error`` of checked arrays ``[N]`` and options."""
   b = _bin(confidence, correct, counts, num_bins, binning, closed, ties, sums_only=form == "bin")

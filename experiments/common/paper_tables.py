@@ -33,7 +33,7 @@ def _config(paper: ModuleType, data: str, model: str, fields: Mapping[str, objec
                                    "compare_with_cross_entropy": False})
 
 
-def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],
+def declared(name: str, title: str, paper: ModuleType, columns: tuple[str, ...],  # noqa: PLR0917
              calibrators: Mapping[str, Mapping[str, object]], rows: Sequence[str] = (),
              extra: Mapping[str, Mapping[str, object]] = {}, judged: Sequence[claims.Claim] = (),
              at_paper_scale: Callable[[str], Mapping[str, object]] = lambda data: {},

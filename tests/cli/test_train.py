@@ -209,7 +209,7 @@ def test_help_says_that_a_config_is_executed(capsys):
   assert "is Python and is executed, so use only files that you trust" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_config_is_printed_without_a_directory_and_a_run_needs_one(capsys):
+def test_a_config_is_printed_without_a_directory_and_a_run_needs_one(here, capsys):
   assert here(["--config=configs/digits_savuc.py", "--print_config", "--config.num_seeds=3"]) == 0
   assert "\n--config.num_seeds=3\n" in capsys.readouterr().out.partition("# As there:")[0]
   assert here(["--config=configs/digits_savuc.py"]) == 2

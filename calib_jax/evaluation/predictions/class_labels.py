@@ -38,7 +38,7 @@ def as_names(labels: np.ndarray, classes: tuple[str, ...] | None, are_numbers: b
   return np.array([name_of[x] for x in labels.ravel().tolist()]).reshape(labels.shape)
 
 
-def class_labels(labels: np.ndarray, count: int, num_classes: int, classes: tuple[str, ...] | None
+def class_labels(labels: np.ndarray, count: int, num_classes: int, classes: tuple[str, ...] | None  # noqa: C901
             ) -> np.ndarray:
   """Returns int32 labels ``[N]`` in [0, K) of integers, bools, one-hot rows or names of classes."""
   if labels.shape == (count, 1):

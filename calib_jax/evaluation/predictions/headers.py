@@ -92,7 +92,7 @@ def stacked(outputs: list[np.ndarray], header: Header) -> np.ndarray:
   return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=1)
 
 
-def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[str],
+def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[str],  # noqa: C901
                 say: Callable[[str], None], multilabel: bool = False) -> Header:
   """Finds the columns of outputs and labels among the ``names`` of all columns.
 

@@ -32,7 +32,7 @@ def native(name: str, array: np.ndarray) -> np.ndarray:
   return array.astype(array.dtype.newbyteorder("="))
 
 
-def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_logits: bool,
+def as_logits(name: str, outputs: np.ndarray, say: Callable[[str], None], are_logits: bool,  # noqa: C901
               percent: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
   """Returns float32 logits ``[N, K]`` of outputs, and the probabilities ``[N, K]`` if the outputs are such.
 

@@ -139,7 +139,7 @@ def whole(text: str) -> int | None:
   return int(number) if abs(number) < 2**53 and number.is_integer() else None
 
 
-def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
+def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:  # noqa: C901
   """Reads the arrays of an ``.npz`` that are used, once their shapes fit together."""
   with opened_npz(path) as archive:
     names = list(archive.members)

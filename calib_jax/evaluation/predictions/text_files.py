@@ -129,7 +129,7 @@ def _text(text: list[str]) -> np.ndarray:
   return np.array([values[value] for value in text])
 
 
-def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
+def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool  # noqa: C901
                 ) -> Table:
   """Reads the keys of a file of JSON lines, an object a row. A key with lists, or numbers by class, is ``[N, K]``."""
   header, values, options, taken, count = None, {}, None, 0, 0

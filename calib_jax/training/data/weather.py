@@ -7,7 +7,7 @@ from calib_jax.training.data.filters import blurred, moved, zoomed
 Image = np.ndarray  # [N, H, W, C] float64 in [0, 1].
 
 
-def snow(x: Image, rng: np.random.Generator, mean: float, scale: float, zoom: float, least: float, radius: int,
+def snow(x: Image, rng: np.random.Generator, mean: float, scale: float, zoom: float, least: float, radius: int,  # noqa: PLR0917
          sigma: float, weight: float) -> np.ndarray:
   """Blurs random flakes along the wind, and whitens the image."""
   flakes = zoomed(rng.normal(mean, scale, x.shape[:3]), zoom)
@@ -30,7 +30,7 @@ def fog(x: Image, rng: np.random.Generator, amount: float, decay: float) -> np.n
   return (x + amount * _plasma(x.shape[:3], rng, decay)[..., None]) * most / (most + amount)
 
 
-def spatter(x: Image, rng: np.random.Generator, mean: float, scale: float, sigma: float, least: float,
+def spatter(x: Image, rng: np.random.Generator, mean: float, scale: float, sigma: float, least: float,  # noqa: PLR0917
             strength: float, mud: bool) -> np.ndarray:
   """Throws drops of water, or of mud, at the image."""
   drops = blurred(rng.normal(mean, scale, x.shape[:3]), sigma)

@@ -87,7 +87,7 @@ def train(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], *, s
 class Loop:
   """Takes the steps of a run. Its attributes stay the same during a run; ``tree`` holds what a step changes."""
 
-  def __init__(self, config: ml_collections.ConfigDict, program: programs.Program, splits: Sequence[data.Splits],
+  def __init__(self, config: ml_collections.ConfigDict, program: programs.Program, splits: Sequence[data.Splits],  # noqa: PLR0917
                seeds: Sequence[int], keys: jax.Array, layout: Layout, keeper: Checkpoints | None,
                log: MetricLog | None, label: str, hooks: Sequence[Hook]):
     """Takes the arguments of ``train`` and the objects that it made from them."""

@@ -34,8 +34,8 @@ def objective(loss: ml_collections.ConfigDict, parts: tuple[str, ...] = ("primar
 
   def total(logits, labels, *, loss_states: Mapping[str, Any] | None = None, where=None, axis_name=None, scale=1.0):
     states = loss_states or {}
-    batch_loss = secondary and secondary(states)
-    if "primary" not in parts:
+    batch_loss = None if secondary is None else secondary(states)
+    if batch_loss is not None and "primary" not in parts:
       value = batch_loss(logits, labels, where=where, axis_name=axis_name)
       return loss.weight * value, {"secondary": value}
     combined = losses.composite(primary(states), batch_loss, loss.weight, reduction=reduction)

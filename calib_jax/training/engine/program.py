@@ -155,7 +155,7 @@ def check_phases(config: ml_collections.ConfigDict, splits: data.Splits) -> None
       steps_before += stages.phase_steps(phase, size)
 
 
-def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, number: int, first_step: int, shape: Shape,
+def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, number: int, first_step: int, shape: Shape,  # noqa: PLR0917
                  states: dict[str, loss_state.StateUpdate], seeds: Sequence[int], devices: Sequence[jax.Device]
                  ) -> StageProgram:
   size, per_epoch = config.training.batch_size, stage.steps_per_epoch(config.training.batch_size)
@@ -183,10 +183,11 @@ def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, number:
   def report(loss_states):
     return {key: value for name in reporting for key, value in reporting[name].report(loss_states[name]).items()}
 
+  augmentation = dict((stage.augmentation or config.augmentation).items())
   objective = gradients.Objective(
     model.clone(from_features=stage.cache_features), loss_fn=None,
     loss_axis=AXIS if config.loss.scope == "global" else None,
-    augment=data.build_augmentation(num_classes=shape.num_classes, **(stage.augmentation or config.augmentation)),
+    augment=data.build_augmentation(num_classes=shape.num_classes, **augmentation),
     normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
     l2=stage.optimizer.l2, decays=decays, sums=stage.sums,
     trained=stage.trained, update_states=after_step if in_steps else None)
@@ -263,7 +264,7 @@ def normalizer(shape: Shape) -> Callable[..., Any]:
   return functools.partial(data.normalize, mean=jnp.asarray(shape.mean), std=jnp.asarray(shape.std))
 
 
-def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: Sequence[jax.Device],
+def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: Sequence[jax.Device],  # noqa: PLR0917
               features: bool = False, parallel: str = "pmap", samples: int = 0, seeds: Sequence[int] = ()
               ) -> Callable[..., Any]:
   """Returns ``steps.predict_step`` of a model, mapped over seeds and devices.

@@ -39,7 +39,7 @@ _LAST = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "
 _BUFFERS = re.compile(r"num_batches_tracked$|relative_position_index$|attn_mask$")
 
 
-def from_torch(name: str, state_dict: Mapping[str, Any] | str | os.PathLike[str], *, image_size: int | None = None,
+def from_torch(name: str, state_dict: Mapping[str, Any] | str | os.PathLike[str], *, image_size: int | None = None,  # noqa: C901
                **options: Any) -> dict[str, Any]:
   """Converts weights of torchvision or timm to variables of a model of this package.
 

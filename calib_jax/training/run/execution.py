@@ -26,7 +26,7 @@ from calib_jax.training.run.run import Run, prediction_file, seeds_of
 SPLITS = ("validation", "test")
 
 
-def execute(config: ml_collections.ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable[..., Any]] = (), *,
+def execute(config: ml_collections.ConfigDict, workdir: pathlib.Path, hooks: Sequence[Callable[..., Any]] = (), *,  # noqa: C901
             reports: bool = True) -> None:
   """Trains, calibrates, evaluates and reports. The first process writes everything in ``workdir``.
 
