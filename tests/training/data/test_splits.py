@@ -5,6 +5,7 @@ import pytest
 
 from calib_jax._system.errors import UserError
 from calib_jax.training import data
+from calib_jax.training.data import splits
 from tests.training.data.test_record_streams import grey_pictures
 
 
@@ -114,3 +115,11 @@ def test_parts_of_an_accumulated_batch_are_its_pieces_in_order_however_it_is_sha
     for key, x in flat.items():
       pieces = np.concatenate([s[key].reshape(devices, parts, -1, *s[key].shape[2:]) for s in shares])
       np.testing.assert_array_equal(pieces.swapaxes(0, 1).reshape(x.shape), x)
+
+
+def test_moments_of_pixels_that_are_counted_some_at_a_time_are_those_of_all(monkeypatch):
+  images = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8)
+  monkeypatch.setattr(splits, "COUNTED", 7)  # Of 60 pixels.
+  mean, std = splits._moments(images, False)
+  pixels = images.reshape(-1, 3) / 255
+  np.testing.assert_allclose((mean, std), (pixels.mean(0), pixels.std(0)), rtol=1e-12)
