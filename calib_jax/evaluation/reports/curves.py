@@ -6,6 +6,7 @@ import pathlib
 
 from matplotlib.axes import Axes
 import numpy as np
+from scipy import stats
 
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import parse_json
@@ -31,7 +32,7 @@ def _from_zero(axes: Axes) -> None:
 
 @styled
 def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, axes: Axes | None = None) -> Axes:
-  """Draws the share of errors among the most confident predictions against their share, with 95% bands.
+  """Draws the share of errors among the most confident predictions against their share, with exact 95% bands.
 
   Args:
     panels: ``(confidence [N], correct [N])`` by label.
@@ -47,8 +48,9 @@ def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, a
     count, risk = risk_curve(sums.size[0], sums.correct[0])
     shown = np.unique(np.linspace(min(9, len(count) - 1), len(count) - 1, MOST_POINTS).astype(int))
     coverage, risk, count = count[shown] / len(count), risk[shown], count[shown]
-    margin = 1.96 * np.sqrt(risk * (1 - risk) / count)
-    axes.fill_between(coverage, 100 * np.maximum(risk - margin, 0), 100 * (risk + margin), linewidth=0, alpha=0.12,
+    wrong = risk * count  # The exact interval, because the surest may all be right (Clopper & Pearson 1934).
+    low, high = stats.beta.ppf(0.025, wrong, count - wrong + 1), stats.beta.isf(0.025, wrong + 1, count - wrong)
+    axes.fill_between(coverage, 100 * np.nan_to_num(low), 100 * np.nan_to_num(high, nan=1.0), linewidth=0, alpha=0.12,
                       color=_line(i)["color"])
     axes.plot(coverage, 100 * risk, linewidth=1.2, label=plain(label), **_line(i))
   axes.set(xlim=(0, 1), xlabel="coverage: share of predictions kept", ylabel="errors among them, %")
