@@ -5,7 +5,7 @@ Where labels cannot be read, because they are traced or ``check_values(False)`` 
 no error but makes the loss NaN, as in optax: a loss per example ends with ``example_values``, and ``batch`` makes the
 logits of the row NaN.
 
-Weights of examples, of which an integer w equals w copies, stand beside ``where``, which says which of them count.
+Weights of examples, where an integer w equals w copies, stand beside ``where``, which says which of them count.
 Functions that take both hand one array on, the ``counts`` ``[N]`` of ``counts``: numbers, 0 for an example that does
 not count, or bools where no weights were given, so that what is computed without weights stays what it is.
 """

@@ -28,7 +28,7 @@ def places(names: Sequence[str], wanted: Sequence[str], owners: tuple[str, str])
 
 
 def _other_named(names: Sequence[str], others: Sequence[str]) -> list[str]:
-  """Two names, of which "not X" becomes the name that ``others`` have beside X."""
+  """Two names; "not X" becomes the name that ``others`` have beside X."""
   for name, beside in zip(names, names[::-1], strict=True):
     if name == f"not {beside}" and beside in others:
       other = next(x for x in others if x != beside)

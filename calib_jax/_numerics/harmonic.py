@@ -1,4 +1,4 @@
-"""Harmonic numbers of real numbers, of which the areas under risk-coverage curves are made."""
+"""Harmonic numbers of real numbers: the areas under risk-coverage curves are sums of them."""
 
 import jax
 

@@ -46,7 +46,7 @@ def equal_mass_sums(confidence: Array, correct: Array, where: Array, num_bins: i
   whole, fraction = shared_count(taken, cell_correct[at_edge], cell_counts[at_edge], confidence.dtype)
 
   def between(before_edges, total):
-    """Differences of neighbouring sums, of which the first is 0 and the last ``total``."""
+    """Differences of neighbouring sums; the first sum is 0 and the last ``total``."""
     return jnp.diff(before_edges, prepend=jnp.zeros_like(total)[None], append=total[None])
 
   num_correct = between(correct_before[at_edge] + whole, correct_before[-1]).astype(confidence.dtype)

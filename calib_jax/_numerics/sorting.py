@@ -82,7 +82,7 @@ def _bits(x: Array) -> Array:
 
 
 def sorted_shares(x: Array) -> Array:
-  """``x`` ``[N]``, of which nothing is below 0 or NaN, in ascending order: the bits of such floats are in theirs."""
+  """``x`` ``[N]`` without NaN or values below 0, in ascending order: the bits of such floats are in theirs."""
   return jax.lax.bitcast_convert_type(jnp.sort(_bits(x)), x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Sorted examples of which each takes as many ranks as its weight, and what lies below a rank.
+"""Sorted examples, each with as many ranks as its weight, and what lies below a rank.
 
 A whole weight w stands for w equal examples. Equal-mass groups do not divide these: where all weights are whole, groups
 are those of ``numpy.array_split`` of the repeated examples. Other weights are masses, which can be divided: each of M

@@ -31,7 +31,7 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   Args:
     space: ``"probs"`` for the mixture of probabilities, or ``"logits"`` for
       :math:`\mathrm{softmax}(w_1 z/T + w_2 z + w_3/K)`, as Jung et al. print it (Eq. 13). The latter is only a
-      temperature, the best of which is T itself with w = (1, 0, 0).
+      temperature; the best is T itself with w = (1, 0, 0).
 
   Returns:
     A calibrator whose params are ``temperature``, ``weights`` ``[3]``, ``gap``, ``converged``, ``iterations`` and

@@ -1,4 +1,4 @@
-"""Calibration of probabilities of which some are exactly 0, as those of forests and of rounded tables are."""
+"""Calibration of probabilities that may be exactly 0, as forests and rounded tables give them."""
 
 from typing import Any
 

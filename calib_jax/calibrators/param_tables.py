@@ -15,7 +15,7 @@ import numpy as np
 from calib_jax._system.errors import printable, short
 from calib_jax.calibrators.base import PARAMS, Calibrator
 
-# What fits report beside what they learn, numbers or bools, each of which may be absent.
+# What fits may report beside what they learn, numbers or bools.
 REPORTS = ("at_bound", "converged", "gap", "gradient_norm", "iterations", "rounds", "value", "penalty")
 SPEC = re.compile(r"((?:\w+ )*)([\[(])(\S+), (\S+)([\])])(?: (rising|shares))?")
 SUM = 1e-3  # How far from 1 the sum of shares may be.

@@ -87,7 +87,7 @@ def record_calibration(base: str | Calibrator = "platt", **base_options: Any) ->
 
 
 def _of_odds(logits) -> Array:
-  """Logits ``[..., 2]`` of the same log-odds, of which none is of a class that its row lacks."""
+  """Logits ``[..., 2]`` of the same log-odds, without any that stands for a class that its row lacks."""
   logits = checks.floating(logits, "logits")
   if not logits.ndim or logits.shape[-1] != 2:
     raise ValueError(f"records have two columns, of a wrong and of a right answer: got logits {logits.shape}.")

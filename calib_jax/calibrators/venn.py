@@ -22,12 +22,12 @@ def venn_abers(kind: str = "inductive", *, folds: int = 5, top_label: bool = Fal
   r"""Venn-Abers calibration of p_c for every class, renormalised.
 
   The example to predict is added to those of the fit, once with the label 0 and once with 1. The isotonic regressions
-  of both give it the probabilities p0 and p1, of which one is perfectly calibrated whatever the distribution. They are
+  of both give it the probabilities p0 and p1; one is perfectly calibrated whatever the distribution. They are
   merged into
 
   .. math:: p = \frac{p_1}{1 - p_0 + p_1}, \qquad \text{cross: } p = \frac{G(p_1)}{G(1 - p_0) + G(p_1)}
 
-  where G is the geometric mean over folds, each of which has its own p0 and p1. All p0 and p1 are computed in the fit,
+  where G is the geometric mean over folds with a p0 and p1 each. All p0 and p1 are computed in the fit,
   in O(N log N) for N examples. It may change accuracy.
 
   Args:

@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _models(options: argparse.Namespace) -> shared.Inputs:
-  """Reads the runs and files, of which the baseline comes first."""
+  """Reads the runs and files, the baseline first."""
   if len(options.paths) < 2:
     raise UserError("name at least two runs or files to compare.")
   labelled, models, folders, configs = inputs.labelled(options.calibrators) or None, {}, {}, {}

@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
   parser.add_argument("--fit_by", metavar="KEY", default="", help="also fits the calibrators to each subgroup of this "
                       "column, shrunk to all examples where it has few, and reports the subgroups as --by does")
   parser.add_argument("--weights", metavar="KEY", default="", help="the column of the weights of the examples, numbers "
-                      "of at least 0 of which only the ratios matter; --fit and every --test must have it")
+                      "of at least 0 whose ratios alone matter; --fit and every --test must have it")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                       "multilabel files scores and labels are [N, L], and each label is a binary problem")
   asked.add_options(parser)
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _models(options: argparse.Namespace) -> shared.Inputs:  # noqa: C901
-  """Reads models, of which the first has calibrators."""
+  """Reads models; the first has calibrators."""
   _check(options)
   cautions, labelled = [], inputs.labelled(options.calibrators)
   fit_file = next(iter(options.fit), None)

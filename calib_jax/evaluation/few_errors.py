@@ -170,7 +170,7 @@ def _coverage(confidence: np.ndarray, errors: np.ndarray, risk: float) -> float:
 
 
 def _shared(confidence: np.ndarray, errors: np.ndarray) -> np.ndarray:
-  """The errors from the surest example on, of which those of a tie share theirs."""
+  """The errors from the surest example on; tied examples share theirs."""
   _, rank, sizes = np.unique(-confidence, return_inverse=True, return_counts=True)
   return np.repeat(np.bincount(rank, errors) / sizes, sizes)
 

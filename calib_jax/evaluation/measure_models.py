@@ -101,7 +101,7 @@ def _of_the_same_examples(rows: Mapping[Hashable, Values]) -> list[dict[Hashable
 
 def _evaluated(by_model: Mapping[str, Sequence[Predictions]], name: str, rows: Mapping[RowKey, Values], **options
                ) -> EvaluatedSet:
-  """Evaluates the rows of one set, of which ``by_model`` has the predictions of each model."""
+  """Evaluates the rows of one set; ``by_model`` has the predictions of each model on it."""
   part = next(iter(by_model.values()))[0]
   num_groups = None if part.groups is None else len(np.unique(part.groups))
   num_classes = 0 if part.records else part.logits.shape[1]

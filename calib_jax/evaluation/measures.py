@@ -35,7 +35,7 @@ Ordered = Mapping[Hashable, Sequence[resampled_errors.Ordered | resampled_errors
 
 
 class NotNumbers(ValueError):
-  """Predictions of which some are not numbers, as those of a calibrator whose fit failed."""
+  """Some predictions are not numbers, as after a fit that failed."""
 
 
 def _per_example(probs: jax.Array, log_probs: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:

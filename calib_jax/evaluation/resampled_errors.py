@@ -28,7 +28,7 @@ MANY = 64  # Bins from which on a sweep looks whether single examples are in ord
 
 
 def units(weights: np.ndarray | None) -> np.ndarray | None:
-  """Weights ``[N]`` above 0 as int64: whole ones as they are, and others in units of which all have about ``MOST``."""
+  """Weights ``[N]`` above 0 as int64: whole ones as they are, and others in units so small that all have ``MOST``."""
   if weights is None or (np.all(weights == np.floor(weights)) and weights.sum() <= MOST):
     return None if weights is None else weights.astype(np.int64)
   return np.rint(weights * (MOST / 2 / weights.sum())).astype(np.int64)
@@ -183,7 +183,7 @@ class Sums:
     each, larger = np.divmod(self.size[row, -1:], num_bins)
     ranks = np.arange(num_bins + 1)
     ranks = ranks * each + np.minimum(ranks, larger)
-    # The first sums over at least so many examples, of which a part is too many. One search finds those of all rows,
+    # The first sums over at least so many examples; a part of the last is too many. One search finds those of all rows,
     # because each row's sums are raised above those of the row before.
     place = self._raised.searchsorted(ranks + row[:, None] * self._step) - row[:, None] * self.size.shape[1]
     before = np.maximum(place - 1, 0)

@@ -119,7 +119,7 @@ class Values:
       of records.
     removed: float32 ``[N, S, 3]``, what ``metrics.decomposition.of_examples`` returns of the NLL, or None.
     subgroups: the subgroups that are reported one by one, as ``Predictions`` has them, or None.
-    weights: float64 ``[N]`` above 0, of which only the ratios matter; None where all are equal.
+    weights: float64 ``[N]`` above 0, whose ratios alone matter; None where all are equal.
   """
 
   confidence: np.ndarray
@@ -275,7 +275,7 @@ class Results:
   Attributes:
     num_bins: the number of bins of calibration errors.
     num_resamples: the number of resamples of the intervals.
-    sets: the sets by name, of which the first is the test set.
+    sets: the sets by name; the first is the test set.
     fitted: the calibrators of each model, as ``evaluation.fit`` returns them.
     sections: by section, what its ``compute`` returns; see ``evaluation.sections``.
     classes: the names of the classes, or None.

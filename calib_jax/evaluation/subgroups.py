@@ -64,7 +64,7 @@ class Subgroup:
 
 def measured(values: Values, subgroups: Subgroups, *, num_bins: int = 15, num_resamples: int = 1000
              ) -> dict[str, Subgroup]:
-  """Measures the subgroups of examples, of which there is at least one.
+  """Measures the subgroups of at least one example.
 
   Args:
     values: the values of the examples; only confidences, outcomes and groups are read.
@@ -147,7 +147,7 @@ class _Sample(NamedTuple):
     Its standard error has one sum for each unit, also where a unit is in both parts. Some confident predictions may all
     be right, and their own spread is then almost 0. So the variance is at least that of a calibrated model, and has in
     each part one more unit that is right and one that is wrong: without these two, intervals hold the offset of 60
-    examples, of which 5% are wrong, in 88% of draws.
+    examples with 5% of errors in 88% of draws.
     """
     influence, weight = np.zeros(len(self.excess)), np.zeros(len(self.excess))
     estimate, units, of_two = np.zeros(self.excess.shape[1]), [], 0.0

@@ -43,7 +43,7 @@ class BiasModel:
     checks.options(rate=(self.rate, "(0, 1]"), sure_part=(self.sure_part, "[0, 1]"))
 
 
-# Its upper end subtracts no bias, as for an error of which nothing is known.
+# Its upper end subtracts no bias, as for an error about which nothing is known.
 CONSERVATIVE = BiasModel()
 # The bias of a squared norm-2 error is that of the model of ``bootstrap`` whatever the gaps are. A bin whose gap is
 # larger than its noise adds bias to no other error, and more to a half and a fifth of the sample: up to half of what

@@ -82,7 +82,7 @@ def dependence(confidence: Array, correct: Array, members: Array) -> Array:
 
 
 def shared(words: Array, own: Array, group: Array | None, num_groups: int, rho: Array | float) -> Array:
-  """Uniform numbers ``[..., N]`` of which two of one group are equal with the probability ρ; the others are ``own``."""
+  """Uniform numbers ``[..., N]``: two of one group are equal with the probability ρ, and the others are ``own``."""
   if group is None:
     return own
   xp = array_module(own)

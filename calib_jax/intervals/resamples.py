@@ -46,7 +46,7 @@ def random_blocks(count: int, groups: np.ndarray | None, number: int, rng: np.ra
 
 
 def blocks_of(count: int, groups: np.ndarray | None) -> np.ndarray | None:
-  """The block of each example, of which resamples draw whole ones; None of at most ``MOST_EXAMPLES`` examples."""
+  """The block of each example, because resamples draw whole blocks; None up to ``MOST_EXAMPLES`` examples."""
   # Each block is drawn as one group. The width of an interval of 512 groups has a standard error of 3%, which is less
   # than that from 200 resamples, and it covers as often (docs/coverage.md).
   if count <= MOST_EXAMPLES:
@@ -68,7 +68,7 @@ def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],  # noq
            groups: np.ndarray | None = None, block: np.ndarray | None = None) -> dict[Hashable, dict[str, Resampled]]:
   """Computes calibration errors of the samples of ``metrics.assess``, which are drawn once for all rows."""
   # ``errors`` has by name a function of the sums of R resamples to ``[R]``, and the number of resamples of each kind,
-  # of which the first has the most. A row has the confidences ``[N, S]`` of S seeds, which are correct, and for each
+  # the most for the first. A row has the confidences ``[N, S]`` of S seeds, which are correct, and for each
   # seed its examples: a ``resampled_errors.Ordered``, or with a ``block`` a ``Cells``. The result has for each row and
   # error the arrays ``[1 + S]`` of its mean over seeds and of each seed.
   count, most = len(next(iter(rows.values()))[0]), next(iter(errors.values()))[1]

@@ -12,7 +12,7 @@ from calib_jax.losses.catalogue import PER_EXAMPLE, register
 from calib_jax.losses.proper import cross_entropy
 
 Array = jax.Array
-LEAST, MOST = 1e-6, 1e6  # Of the multipliers, the least of which is also their first value.
+LEAST, MOST = 1e-6, 1e6  # Of the multipliers; the least is also their first value.
 MOST_CURVATURE = 10.0
 
 

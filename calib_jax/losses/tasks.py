@@ -66,7 +66,7 @@ def keras(name: str, **options: Any) -> Callable[[ArrayLike, ArrayLike], Array]:
 
   Returns:
     A function that gives ``[B, ...]`` values for a loss per example, which Keras weights by ``sample_weight``, and one
-    value for a loss per batch, of which Keras knows no weights of rows.
+    value for a loss per batch, because Keras knows no weights of its rows.
 
   Raises:
     ValueError: for an unknown name.

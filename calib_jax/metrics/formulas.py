@@ -29,7 +29,7 @@ DAMPED = 9  # Frequencies times σ whose damping, exp(-81 / 2), is below the rou
 def binned_error(size: Array | None, correct: Array | None, gap: Array, *, count: Array | int | None = None,
                  norm: float | str = 1, debias: bool = False, sign: str = "both", squares: Array | None = None
                  ) -> Array:
-  r"""The calibration error of bins ``[..., M]``, of which bin b has :math:`n_b` of the N examples.
+  r"""The calibration error of bins ``[..., M]``; bin b has :math:`n_b` of the N examples.
 
   .. math:: \Big(\sum_b \frac{n_b}{N} |g_b / n_b|^p\Big)^{1/p}, \qquad \text{which is }
             \frac{1}{N} \sum_b |g_b| \text{ for } p = 1.

@@ -110,7 +110,7 @@ def _numbers(block: Array, num_bins: Array) -> Array:
 
 
 def _sorted_bins(confidence: Array, correct: Array, count: Array, binning: str, ties: str) -> Bins:
-  """The ``Bins`` of examples in the order of ``confidence`` ``[N]``, of which the first ``count`` count."""
+  """The ``Bins`` of the first ``count`` examples in the order of ``confidence`` ``[N]``."""
   place, dtype = jnp.arange(len(confidence), dtype=jnp.int32), confidence.dtype
   whole = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(correct, dtype=jnp.int32)])
   fraction = jnp.zeros(whole.shape, dtype)  # What ties add to ``whole``.
@@ -133,7 +133,7 @@ def _sorted_bins(confidence: Array, correct: Array, count: Array, binning: str, 
 
 
 def _weighted_bins(rows: Ranked, count: Array, binning: str) -> Bins:
-  """The ``Bins`` of examples with weights, of which the first ``count`` count."""
+  """The ``Bins`` of the first ``count`` examples with weights."""
   values = rows.correct, rows.confidence
   sums = [exact_cumsum(rows.weights * x) for x in values]
 

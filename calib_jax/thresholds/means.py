@@ -11,7 +11,7 @@ def of_groups(values: np.ndarray, groups: ArrayLike | None) -> np.ndarray:
   """The mean of the ``[N]`` values of each group, or the values without groups.
 
   Groups are independent of each other and have these means as values, whatever their sizes. The mean over examples is a
-  ratio of two sums over groups, of which a few large groups that nobody has drawn yet may have the most.
+  ratio of two sums over groups, and a few large groups that nobody has drawn yet may have most of it.
   """
   groups, number = draws.group_numbers(groups, len(values))
   return values if groups is None else np.bincount(groups, values, number) / np.bincount(groups, minlength=number)

@@ -101,7 +101,7 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
     groups: optional ``[N]`` integers; rows of one group are dependent, and groups are not. Each group counts once: its
       loss is the mean one of its accepted rows, in [0, 1], and R̂ the mean over the n groups that have any, by the
       p-value of ``"hoeffding_bentkus"``. The risk is that of a group, and not of a row: rows are wrong more often where
-      large groups are, of which a few hundred groups may hold none.
+      large groups are, and a few hundred groups may hold none of these.
 
   Returns:
     The threshold. If no cut has the guarantee, its ``cut`` is nan, and nothing should be accepted.
@@ -213,7 +213,7 @@ def written(cut: float) -> str:
 def _lowest(sizes: np.ndarray, losses: np.ndarray, risk: float, error: float, method: str) -> int | None:
   """The place of the lowest of the cuts of ``sizes`` examples that is accepted, wrongly with probability ``error``."""
   number, starts = 0, [0.0]
-  while len(starts) > number:  # As many starts as fit, of which each has an equal share.
+  while len(starts) > number:  # As many starts as fit, with equal shares.
     number = len(starts)
     fewest = math.log(error / number) / math.log1p(-risk)  # So many examples without a loss have that p-value.
     starts = [fewest * 2**i for i in range(64) if fewest * 2**i <= sizes.max()]

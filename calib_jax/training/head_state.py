@@ -19,7 +19,7 @@ HEAD_STATES: dict[str, Callable[[models.Head, float], StateUpdate]] = {}
 def counted(logits: jax.Array, labels: jax.Array, where: jax.Array | bool = True) -> tuple[jax.Array, ...]:
   """Returns the sum of the confidences of examples, the number whose top class is their label, and their number.
 
-  ``logits`` are ``[N, K]``, ``labels`` ``[N]``, or ``[N, K]`` of which the largest counts, and ``where`` ``[N]``.
+  ``logits`` are ``[N, K]``, ``labels`` ``[N]``, or ``[N, K]`` whose largest counts, and ``where`` ``[N]``.
   """
   labels = jnp.argmax(labels, -1) if labels.ndim > 1 else labels
   confidence = jnp.where(where, jnp.max(jax.nn.softmax(logits), -1), 0)

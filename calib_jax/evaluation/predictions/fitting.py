@@ -84,7 +84,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   Args:
     validation: the predictions to fit to, one element a seed. Fits that take weights have theirs, divided by the mean.
     labelled: the calibrators by label; to records each is fitted as ``calibrators.record_calibration`` does, and to
-      probabilities of which some are 0 as ``calibrators.probability_floor`` does.
+      probabilities that may be 0 as ``calibrators.probability_floor`` does.
     say: is called with a sentence for each calibrator that is known to hurt on so few examples, for such zeros, and
       for fits that take no weights.
     by: the subgroups of the predictions, of one seed, to each of which each calibrator is fitted too, as

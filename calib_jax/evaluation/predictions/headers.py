@@ -193,7 +193,7 @@ def lacking(names: Sequence[str], extra: Collection[str]) -> str:
 
 
 def _ends(by_class: Mapping[str, str]) -> list[str]:
-  """Returns two columns of which one is numbered and the other is not."""
+  """Returns a numbered column and one that is not."""
   return [next(name for end, name in by_class.items() if bool(NUMBER.fullmatch(end)) == wanted)
           for wanted in sorted({bool(NUMBER.fullmatch(end)) for end in by_class})]
 

@@ -55,7 +55,7 @@ def in_order(part: Predictions, classes: tuple[str, ...] | None, names: tuple[st
     places = np.array(class_names.places(part.classes, classes, names))
   except ValueError as error:
     raise UserError(str(error)) from None
-  if np.array_equal(places, np.arange(len(places))):  # Of two classes, of which one had no name.
+  if np.array_equal(places, np.arange(len(places))):  # Of two classes, when one had no name.
     return part._replace(classes=classes)
   say(f"{names[0]} has its classes in another order than {names[1]}: they are joined by name.")
   capacity.check_read(f"{names[0]}", part.logits.nbytes + (0 if part.probs is None else part.probs.nbytes))

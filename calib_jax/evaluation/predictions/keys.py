@@ -27,7 +27,7 @@ def _refuse_missing(texts: Sequence[str], name: str, start: int, is_empty_missin
 
 
 def keys(values: np.ndarray, name: str, *, start: int = 0, is_empty_missing: bool = False) -> np.ndarray:
-  """Returns keys ``[N]`` as integers or texts, of which "1.0" is "1", as pandas writes a column where one is missing.
+  """Returns keys ``[N]`` as integers or texts; "1.0" is "1", as pandas writes a column where one is missing.
 
   A missing key is a FileError; an empty text that is none is ``EMPTY``.
   """

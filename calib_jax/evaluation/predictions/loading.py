@@ -38,8 +38,8 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     groups: the name of an array ``[N]`` whose equal values mark examples that belong together; "" for none.
     by: the names of arrays ``[N]`` whose equal values mark the subgroups that are reported one by one, such as tasks;
       where outputs have more axes, also ``[B]``.
-    weights: the name of an array ``[N]`` of finite numbers of at least 0, the weights of the examples, of which only
-      the ratios matter; those of weight 0 are left out. "" for none.
+    weights: the name of an array ``[N]`` of finite numbers of at least 0, the weights of the examples, whose
+      ratios alone matter; those of weight 0 are left out. "" for none.
     logits: whether scores are logits also if they look like probabilities.
     percent: whether scores are percentages, from 0 to 100.
     ignore_label: the label of rows that are not scored, such as -100, which are left out; None to leave out none.
@@ -98,8 +98,8 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
     say: as in ``load``.
 
   Returns:
-    The predictions of all pairs of an example and a label under "", of which those of an example are one group, and
-    those of each label under its name. Class 1 has the label.
+    The predictions of all pairs of an example and a label under "", where the pairs of an example are one group, and
+    the pairs of each label under its name. Class 1 has the label.
 
   Raises:
     UserError: as ``load``.
@@ -125,7 +125,7 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
     groups_of, subgroups = _groups(arrays, groups, count, is_csv), _subgroups(arrays, by, count, is_csv)
     row, kind = np.repeat(np.arange(count), num_labels), _kind(arrays)
 
-    def part(pairs_of, groups_of, classes):  # Of the places of pairs, of which those with a label are used.
+    def part(pairs_of, groups_of, classes):  # Of the places of pairs; those with a label are used.
       used = pairs_of[is_known.ravel()[pairs_of]]
       rows = row[used]
       return Predictions(

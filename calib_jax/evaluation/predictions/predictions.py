@@ -37,7 +37,7 @@ class Predictions(NamedTuple):
       then: the columns of ``logits`` and ``probs`` are of a wrong and of a right answer, and labels are 1 if right.
     subgroups: the subgroups that are reported one by one, by the name of the array that tells them apart; None for
       none.
-    weights: float64 ``[N]`` above 0, the weights of the examples, of which only the ratios matter; None where all are
+    weights: float64 ``[N]`` above 0, the weights of the examples, whose ratios alone matter; None where all are
       equal.
     of_label: whether the two classes are that a label of a multi-label file is absent or present, whose names are not
       compared with those of other labels.

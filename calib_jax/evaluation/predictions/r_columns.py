@@ -9,7 +9,7 @@ TRUTH = ("class", "truth", "obs", "outcome")  # What the column of the true clas
 
 
 def renamed(names: Sequence[str], values: Callable[[int], set[str]], say: Callable[[str], None]) -> list[str]:
-  """Returns names of columns of which those of R's probabilities are ``prob_CLASS``, and of the truth ``label``.
+  """Returns names of columns; R's probabilities are called ``prob_CLASS``, and the truth ``label``.
 
   ``augment()`` has ``.pred_No``, ``.pred_Yes`` and the truth under the name that it had; caret has ``pred``, ``obs``
   and columns called as the classes, which ``values``, of the column at a place, tells apart from others. Other files

@@ -259,7 +259,7 @@ def _alike(columns: Iterable[np.ndarray]) -> list[np.ndarray]:
 
 
 def _with_other(positive: str, labels: np.ndarray) -> list[str]:
-  """Returns the names of two classes of which one has the only column of outputs."""
+  """Returns the names of two classes; one of them has the only column of outputs."""
   others = sorted(set(labels.tolist()) - {positive}) if labels.dtype.kind == "U" else []
   if len(others) > 1:
     raise FileError(f": its one column is of {short(positive)}, and its labels are also {headers.listed(others)}: a "

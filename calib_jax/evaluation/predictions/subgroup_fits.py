@@ -27,7 +27,7 @@ from calib_jax.intervals.groups import standard_error, stratified_folds
 NAME = "by_subgroup"
 SHRINKAGES = (300.0, 100.0, 30.0)  # The n0 that are tried.
 FOLDS = 5
-FEW = 0.5  # Subgroups of which less is their own are named.
+FEW = 0.5  # Subgroups with a smaller share of their own are named.
 
 
 def folds(part: Predictions, number: int) -> np.ndarray:
@@ -103,7 +103,7 @@ def places(params: Mapping[str, Any], names: Sequence[str]) -> tuple[list[dict[s
 
 
 def calibrated(params: Mapping[str, Any], part: Predictions, apply: Callable[..., jax.Array]) -> Calibrated:
-  """Returns predictions of which each subgroup is calibrated by its own params; ``apply`` is that of the base."""
+  """Returns predictions with each subgroup calibrated by its own params; ``apply`` is the base's."""
   if params["column"] not in (part.subgroups or {}):
     raise UserError(f"a calibrator by {params['column']} needs predictions with this column.")
   names, number = part.subgroups[params["column"]]

@@ -108,7 +108,7 @@ def column(path: str | os.PathLike[str], separator: str, place: int) -> set[str]
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
-  """Yields the lines of a text file, none of which may be too long for memory."""
+  """Yields the lines of a text file; a line too long for memory is refused."""
   with open(path, encoding="utf-8-sig", newline="") as file:
     for number in itertools.count(1):
       try:

@@ -50,5 +50,5 @@ def verdicts(correct: np.ndarray, name: str, say: Callable[[str], None]) -> np.n
   if pair is None:
     return correct
   if pair != VERDICTS[0]:
-    say(f": its {name} are texts, of which {short(pair[0])} is a right answer and {short(pair[1])} a wrong one.")
+    say(f": its {name} are texts: {short(pair[0])} is a right answer and {short(pair[1])} a wrong one.")
   return np.char.lower(np.char.strip(correct)) == pair[0]

@@ -121,7 +121,7 @@ def _accuracy_confidence_finding(shown: Shown) -> str:
   for name, (confidence, correct, *weights) in pooled_pairs(shown.lines).items():
     above, weight = confidence >= 0.9, weights[0] if weights else np.ones(len(correct))
     right = 100 * np.average(correct[above], weights=weight[above]) if above.any() else 0.0
-    accuracy = f", of which {right:.1f}% are right" if above.any() else ""
+    accuracy = f", and {right:.1f}% of them are right" if above.any() else ""
     lines.append(f"{name} {100 * np.average(above, weights=weight):.0f}% of predictions{accuracy}")
   return f"with a confidence of at least 0.9: {'; '.join(lines)}."
 

@@ -41,7 +41,7 @@ def reliability_diagram(confidence: np.ndarray, correct: np.ndarray, *, num_bins
     confidence: floats ``[N]``.
     correct: bools ``[N]``, zeros and ones, or credits in [0, 1], whose means the bins show.
     num_bins: the number of equal-width bins.
-    log_odds: whether to draw on axes of log-odds, with equal-mass bins, for confidences of which most are near 1.
+    log_odds: whether to draw on axes of log-odds, with equal-mass bins, for confidences that are mostly near 1.
     axes: where to draw; None for a new figure.
     weights: floats ``[N]`` above 0, the weights of the predictions; None where all are equal.
 
@@ -140,7 +140,7 @@ def reliability_grid(panels: Mapping[str, tuple[Any, ...]], *, num_bins: int = 1
     num_bins: the number of bins.
     log_odds: whether to draw on axes of log-odds, without histograms.
     width: ``"single"`` or ``"double"``, a column of a paper with two panels in a row, or both with four; None for 2.5
-      inches a panel, of which at most five are in a row.
+      inches a panel, with at most five in a row.
 
   Returns:
     The figure.

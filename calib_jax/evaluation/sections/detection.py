@@ -82,7 +82,7 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
 
 
 def _groups(inside: Calibrated, outside: Calibrated) -> np.ndarray | None:
-  """The groups of both sets, of which none is in both; None if no set has any."""
+  """The groups of both sets, none in both; None if no set has any."""
   if inside.part.groups is None and outside.part.groups is None:
     return None
   numbers = [np.arange(len(source.part.labels)) if source.part.groups is None

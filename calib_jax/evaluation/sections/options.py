@@ -2,7 +2,7 @@ r"""How many options rows of multiple choice have, and the accuracy relative to 
 
 .. math:: s = \frac{\sum_i (y_i - 1 / k_i)}{\sum_i (1 - 1 / k_i)}
 
-Row i is right (y = 1) or wrong (0) and has k options, of which a guess takes each with probability 1 / k. So s is the
+Row i is right (y = 1) or wrong (0) and has k options; a guess takes each with probability 1 / k. So s is the
 share that is reached of the accuracy which guessing lacks: 1 where all rows are right, 0 where the accuracy is that of
 guessing, and below 0 where it is lower.
 """
@@ -58,7 +58,7 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
 
 
 def of_values(values: Values) -> Options:
-  """Measures examples of which some have several options.
+  """Measures examples that may have several options.
 
   The interval is by the standard error of a ratio of means (the residuals of its linear approximation), to whose square
   two more right and two more wrong examples, or groups of dependent ones, are added, because rows that

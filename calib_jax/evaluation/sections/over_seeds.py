@@ -42,7 +42,7 @@ def _effects(evaluated: EvaluatedSet) -> dict[RowKey, dict[str, Effect]]:
 
 
 def effect_size(own: Sequence[float], baseline: Sequence[float]) -> float | None:
-  """Returns Cohen's d, or None unless both have several seeds, of which some differ."""
+  """Returns Cohen's d, or None unless both have several seeds, and some of these differ."""
   own, baseline = np.array(own, np.float32), np.array(baseline, np.float32)
   if len(baseline) < 2 or np.ptp(own) == np.ptp(baseline) == 0:
     return None

@@ -157,7 +157,7 @@ def least_gain(row: Row, num_classes: int) -> float:
 
   Where the confidence is wrong by g on average, the right confidence would have a log loss that is lower by at least
   2 g² (Pinsker's inequality). The g are the ends next to 0 of the intervals of the mean confidence, of the ECE and of
-  the predicted classes, of which the largest sum counts.
+  the predicted classes; the largest sum counts.
   """
   excess, error = excess_of(row), row.estimates["ece"]
   gaps = [max(excess.low, -excess.high), corrected(Interval(error.estimate, error.low, error.high), TESTS).low]

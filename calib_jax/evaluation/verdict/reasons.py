@@ -16,7 +16,7 @@ from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, RowKey
 from calib_jax.evaluation.subgroups import FEWEST, Subgroup, class_gaps
 from calib_jax.evaluation.verdict import decisions
 
-MOST = 5  # Models and sets of which sentences speak.
+MOST = 5  # Models and sets that have sentences.
 CORRECTED = f"corrected for {decisions.TESTS} tests"
 
 
@@ -57,7 +57,7 @@ def confidence(results: Results, row: RowKey, *, is_lowered: bool = False) -> st
   mean = f"the mean confidence is {points(excess)} {'above' if excess.estimate > 0 else 'below'} the accuracy"
   if fault == "places":
     return f"The confidence is wrong in places: {measured}; no error of its mean is shown: {mean} ({CORRECTED})."
-  why = (f", of which one of {decisions.TESTS} tests must be below {decisions.SIGNIFICANCE / decisions.TESTS:g}"
+  why = (f", which must be below {decisions.SIGNIFICANCE / decisions.TESTS:g} in one of {decisions.TESTS} tests"
          if decisions.is_miscalibrated(error) else "")
   begin = ("Only the confidence of classes is shown to be wrong" if fault == "classes" else
            "Only the log loss shows a miscalibration" if is_lowered else
@@ -143,7 +143,7 @@ def _options(results: Results, row: RowKey) -> str:
 
 
 def _subgroups(results: Results, row: RowKey) -> list[str]:
-  """Says of each division into subgroups of which none is shown to be worse what the largest offset is."""
+  """Says of each division whose subgroups are not shown to be worse what the largest offset is."""
   shown, sentences = {by for by, _, _ in decisions.worse_subgroups(results, row)}, []
   for by, subgroups in decisions.subgroups(results, row).items():
     few = [name for name, x in subgroups.items() if x.is_few]

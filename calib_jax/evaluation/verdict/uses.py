@@ -54,7 +54,7 @@ def too_high(results: Results, row: RowKey) -> list[Recommendation]:
   broken = {name: error for name, error in errors.items()
             if decisions.is_above(error, limit, len(errors)) and not results.sets[name].has_few_units}
   name, error = max(broken.items(), key=lambda item: item[1].low) if broken else next(iter(errors.items()))
-  floor = "" if error.floor is None else f", of which a calibrated model would show {100 * error.floor:.1f}% as noise"
+  floor = "" if error.floor is None else f", where a calibrated model would show {100 * error.floor:.1f}% as noise"
   text = (f"The ECE on {name} is {100 * error.value:.1f}%{floor}: more than {100 * limit:g}% is "
           f"{'shown' if broken else 'not shown'}.")
   return [Recommendation(FAILS if broken else "ece_holds", row[1], text,

@@ -253,8 +253,8 @@ def _unreliable(off: Mapping[str, Sequence[float]], row: RowKey, labels: Sequenc
   if len(labels) > 1 and all(len(of_set) == len(labels) for of_set in off.values()):
     after = " after every calibrator"
   return Recommendation("do_not_rely", ", ".join(off), f"Do not rely on these probabilities on {listed(list(off))}: "
-                        f"off by {low if low == high else f'{low} to {high}'} points{after}, of which more than "
-                        f"{100 * decisions.OFF:g} are shown.",
+                        f"off by {low if low == high else f'{low} to {high}'} points{after}, shown to be "
+                        f"more than {100 * decisions.OFF:g}.",
                         {"least": min(errors), "most": max(errors)})
 
 

@@ -26,7 +26,7 @@ def image_shape(part: Examples | Stream) -> tuple[int, ...]:
 
 
 def steps_per_epoch(num_examples: int, batch_size: int) -> int:
-  """Returns the number of batches in one pass over the data, of which the last may hold fewer examples."""
+  """Returns the number of batches in one pass over the data; the last may hold fewer examples."""
   return math.ceil(num_examples / batch_size)
 
 
@@ -79,7 +79,7 @@ def class_balanced(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def training_batch(examples: Examples, step: int, *, batch_size: int, num_devices: int, seed: int,
                    host: tuple[int, int] = (0, 1), accumulation: int = 1, order: str = "shuffled",
                    salt: int = 0) -> dict[str, np.ndarray]:
-  """Returns the batch of one step. The order of each epoch is cut into batches, the last of which may be short.
+  """Returns the batch of one step. The order of each epoch is cut into batches; the last may be short.
 
   Args:
     examples: the examples of a split.

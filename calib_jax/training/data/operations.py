@@ -119,7 +119,7 @@ def _affine(shape: tuple[int, ...], index: Array, amount: Array) -> tuple[Array,
 
 
 def _resampled(image: Array, matrix: Array, offset: Array) -> Array:
-  """Returns the image ``[H, W, C]`` of which each pixel is interpolated at ``matrix @ (x, y) + offset``."""
+  """Returns the image ``[H, W, C]`` whose pixels are interpolated at ``matrix @ (x, y) + offset``."""
   height, width, channels = image.shape
   x, y = jnp.meshgrid(jnp.arange(0.5, width), jnp.arange(0.5, height))  # The centres of pixels.
   source_x = matrix[0, 0] * x + matrix[0, 1] * y + offset[0]

@@ -34,7 +34,7 @@ def mapped_steps(step: Callable[..., Any], devices: Sequence[jax.Device], num_se
                  **options: Any) -> Callable[..., Any]:
   """Maps ``step(state, batch, key, **options)``: ``(state, batches, keys, examples={}, count=1) -> (state, measured)``.
 
-  ``batches`` has the axes of this process's devices, of steps, of which the first ``count`` are taken, and of seeds. If
+  ``batches`` has the axes of this process's devices, of steps (the first ``count`` are taken), and of seeds. If
   it holds ``index``, ``examples`` has ``image`` and ``label`` ``[S, N, ...]``. ``measured`` has the axes of steps and
   seeds. Any ``count`` runs the same program, so that the bits do not depend on how steps are divided into calls.
   """

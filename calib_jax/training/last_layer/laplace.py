@@ -93,7 +93,7 @@ class Laplace(NamedTuple):
   """A Gaussian posterior of the weights of a linear head.
 
   Attributes:
-    weights: ``[D + 1, K]``, the trained weights, of which the last row is the bias.
+    weights: ``[D + 1, K]``, the trained weights; the last row is the bias.
     hessian: the Hessian of the log loss of the training examples.
     prior_precision: δ.
     log_evidence: the logarithm of the marginal likelihood at δ, in nats.

@@ -47,7 +47,7 @@ class Backbone(nn.Module):
   axis_name: str | None = None  # The mapped axis over which batch statistics are shared.
 
   def repeated(self, block: type[nn.Module], *static: str) -> type[nn.Module]:
-    """Returns a class like ``block``, of which JAX traces and differentiates all of equal fields and shapes as one.
+    """Returns a class like ``block``; JAX traces and differentiates all of equal fields and shapes as one.
 
     The step of a ResNet-110 is traced in two fifths of the time, and its program is the same. Within ``jit`` Flax draws
     other random numbers: a block that draws some must not be repeated so, and initialisation uses ``block`` itself.

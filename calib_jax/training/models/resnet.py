@@ -24,7 +24,7 @@ Array = jax.Array
 
 
 class Block(nn.Module):
-  """The base class of residual blocks, of which ``stride`` is that of the first 3x3 convolution."""
+  """The base class of residual blocks; ``stride`` is the stride of the first 3x3 convolution."""
 
   features: int
   stride: int

@@ -25,7 +25,7 @@ from calib_jax.training.run.methods import plain_cross_entropy
 
 
 def seeds_of(config: ml_collections.ConfigDict) -> range:
-  """Returns the seeds of a run, each of which trains a model."""
+  """Returns the seeds of a run; each trains a model."""
   return range(config.seed, config.seed + config.num_seeds)
 
 

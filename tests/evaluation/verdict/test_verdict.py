@@ -151,13 +151,13 @@ def test_sets_are_warned_of_by_what_is_left_on_them():
   (warning,) = _warnings({"test": _set(fine), "b": _set(off), "c": _set(fine), "d": _set({**off, "SVS": 0.1})})
   assert warning.subject == "b, d" and warning.numbers == {"least": 0.1, "most": 0.19}
   assert warning.text == ("Do not rely on these probabilities on b and d: off by 10 to 19 points after every "
-                          "calibrator, of which more than 5 are shown.")
+                          "calibrator, shown to be more than 5.")
   # That no calibrator mends the test set is said once.
   results = evaluation.Results(15, 100, {"test": _set(off)}, FITTED)
   assert [x.kind for x in verdict(results).recommendations] == ["do_not_rely"]
   # A calibrator that is not recommended would mend it.
   (warning,) = _warnings({"test": _set(fine), "b": _set({"none": 0.2, "TS": 0.01, "SVS": 0.19})})
-  assert warning.text == "Do not rely on these probabilities on b: off by 20 points, of which more than 5 are shown."
+  assert warning.text == "Do not rely on these probabilities on b: off by 20 points, shown to be more than 5."
   # The interval of one set would lie above 5 points; those of forty sets at once do not.
   almost = {label: 0.0605 for label in fine}
   assert _warnings({"test": _set(almost)})
@@ -222,11 +222,11 @@ TRUTHS = {
     r"Use SVS: log loss \d\.\d+ → 0\.\d+ \(lower by 0\.\d+ to 0\.\d+, corrected for 8 tests\) and accuracy \d\d\.\d → "
     r"\d\d\.\d% \(\d\.\d to \d+\.\d points more\)\."),
   "shift": (lambda: _first_line({"test": [_part(0)], "shifted": [_part(2, flipped=0.5)]}, fit=_part(1)),
-            KEEP + r" Do not rely on these probabilities on shifted: off by (2\d|3\d)( to \d\d)? points, of which more "
-            r"than 5 are shown\."),
+            KEEP + r" Do not rely on these probabilities on shifted: off by (2\d|3\d)( to \d\d)? points, shown to be "
+            r"more than 5\."),
   # The noise leaves no prediction certain, which one temperature cannot say.
   "label noise": (lambda: _alone(flipped=0.3), USE.format(r"[12]\.\d") + (
-    r" Do not rely on these probabilities on test: off by \d+ points after TS, of which more than 5 are shown\.")),
+    r" Do not rely on these probabilities on test: off by \d+ points after TS, shown to be more than 5\.")),
   "tiny test set": (lambda: _alone(n=40),
                     r"40 examples are too few to tell: the mean confidence may be off by 1\d points\."),
   "models of unlike accuracy": (

@@ -1,7 +1,7 @@
 """Published corrupted images, such as CIFAR-10-C, and the data sets that are tested on them.
 
 A folder, as its authors publish it, holds for each corruption a file ``CORRUPTION.npy`` of uint8 images
-``[5 N, H, W, C]``, of which the first N have severity 1 and the last N severity 5, and their ``labels.npy`` ``[5 N]``.
+``[5 N, H, W, C]``, the first N with severity 1 and the last N with severity 5, and their ``labels.npy`` ``[5 N]``.
 """
 
 import os
