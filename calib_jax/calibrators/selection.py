@@ -133,7 +133,8 @@ def select(logits: ArrayLike, labels: ArrayLike, candidates: Sequence[str] | Map
   return Selection(name, candidates[name], candidates[name].fit(logits, labels), scores)
 
 
-def recommended(num_examples: int, num_classes: int, *, records: bool = False) -> dict[str, Calibrator]:
+def recommended(num_examples: int, num_classes: int, *, records: bool = False, is_ragged: bool = False
+                ) -> dict[str, Calibrator]:
   """Returns the calibrators that the measurements of docs/calibrators.md recommend, from the simplest on.
 
   Temperature scaling always, and beside it the first of structured matrix scaling (from 1,000 examples and 50 a class
@@ -145,6 +146,8 @@ def recommended(num_examples: int, num_classes: int, *, records: bool = False) -
     num_classes: their number of classes.
     records: whether the examples are records, a confidence and whether the answer was right. Platt scaling is then
       recommended for any number of them (experiments/results/records.md).
+    is_ragged: whether rows have different options, such as those of several questions. Columns then have nothing in
+      common, and temperature scaling is recommended alone.
 
   Returns:
     The calibrators by their short names.
@@ -155,8 +158,8 @@ def recommended(num_examples: int, num_classes: int, *, records: bool = False) -
   if records:
     return {"platt": get("record_calibration", base="platt")}
   short = {"structured_matrix_scaling": "SMS", "structured_vector_scaling": "SVS", "spline_calibration": "spline"}
-  able = [name for name, (rows, rows_a_class, fewest, most) in MEASURED.items()
-          if fewest <= num_classes <= most and num_examples >= max(rows, rows_a_class * num_classes)]
+  able = [name for name, (rows, rows_a_class, fewest, most) in MEASURED.items() if not is_ragged
+          and fewest <= num_classes <= most and num_examples >= max(rows, rows_a_class * num_classes)]
   return {"TS": get("temperature_scaling"), **{short[name]: get(name) for name in able[:1]}}
 
 

@@ -91,7 +91,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:  # noqa: C901
   joined = _check_sets({"--fit": fit} if fit else {}, sets, options)
   fit, sets = joined.get("--fit"), {name: joined[name] for name in sets}
   if fit and not labelled:
-    labelled = calibrators.recommended(*fit.logits.shape, records=fit.records)
+    labelled = calibrators.recommended(*fit.logits.shape, records=fit.records, is_ragged=fit.is_ragged)
   out_of_fold = None
   if fit and not options.test:
     shared.note(f"cross-validation over {options.folds} folds: every number is of examples that were not fitted to.")
@@ -177,7 +177,7 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   sets = {name: [joined[f"{name} {i}"] for i in range(1, len(parts) + 1)] for name, parts in sets.items()}
   labelled = inputs.labelled(options.calibrators)
   if fit and not labelled:
-    labelled = calibrators.recommended(*fit[0].logits.shape, records=fit[0].records)
+    labelled = calibrators.recommended(*fit[0].logits.shape, records=fit[0].records, is_ragged=fit[0].is_ragged)
   members = evaluation.Model(sets, evaluation.fit(fit, labelled, cautions.append) if fit else {})
   pooled = ensembles.models(MEMBERS, members, fit)
   return shared.Inputs({MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, dict.fromkeys(cautions))

@@ -57,6 +57,11 @@ class Predictions(NamedTuple):
   weights: np.ndarray | None = None
   of_label: bool = False
 
+  @property
+  def is_ragged(self) -> bool:
+    """Whether a row lacks an option that another one has."""
+    return bool(np.isneginf(self.logits.min(initial=0)))
+
 
 def differing(labels: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> tuple[int, int] | None:
   """Returns in which seed the labels of two models differ, so that they cannot be compared example by example.

@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import check_regular, conversion, opened_npz, read_npy
-from calib_jax.evaluation.predictions import headers, parquet_files, text_files
+from calib_jax.evaluation.predictions import headers, logs, parquet_files, text_files
 from calib_jax.evaluation.predictions.masks import ignoring, without_ignored
 from calib_jax.evaluation.predictions.written_values import from_logarithms
 
@@ -46,10 +46,13 @@ def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Calla
       read_table = (text_files.read_csv if suffix in text_files.SEPARATORS else
                     text_files.read_json_lines if suffix == ".jsonl" else parquet_files.read_parquet)
       return _joined(read_table(path, extra, say, multilabel), say, ignore_label, groups)
+    if suffix in logs.ENDINGS:
+      table = text_files.read_objects(logs.objects_of(path), extra, say, multilabel)
+      return _joined(table, say, ignore_label, groups)
     if suffix != ".npz" and (suffix in SPREADSHEETS or not _begins(path, ARCHIVES)):
       compressed = " It is compressed, as its ending says: unpack it first." if suffix in COMPRESSED else ""
       raise FileError(": files of this ending are not read, but .npz, LOGITS.npy,LABELS.npy, .csv, .tsv, .jsonl "
-                      f"(JSON lines, an object a row) and .parquet are.{compressed}")
+                      f"(JSON lines, an object a row), .json, .eval and .parquet are.{compressed}")
     read = _npz(path, extra, say)
   if multilabel:
     return read

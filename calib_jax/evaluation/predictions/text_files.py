@@ -5,13 +5,14 @@ import csv
 import itertools
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.json_objects import parse_json
-from calib_jax.evaluation.predictions import headers, r_columns, written_values
+from calib_jax.evaluation.predictions import headers, logs, r_columns, written_values
 from calib_jax.evaluation.predictions.headers import NAMES, OPTIONS, Table, by_name, read_header, stacked, with_options
 from calib_jax.evaluation.predictions.masks import padded
 
@@ -129,40 +130,55 @@ def _text(text: list[str]) -> np.ndarray:
   return np.array([values[value] for value in text])
 
 
-def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool  # noqa: C901
+def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
                 ) -> Table:
   """Reads the keys of a file of JSON lines, an object a row. A key with lists, or numbers by class, is ``[N, K]``."""
-  header, values, options, taken, count = None, {}, None, 0, 0
   try:
-    for number, line in enumerate(lines_of(path), 1):
-      if not line.strip():
-        continue
-      row, count = parse_json(line, f": line {number:,}"), count + 1
-      if header is None:
-        header = read_header(list(row), [name for name, value in row.items() if isinstance(value, list | dict)], extra,
-                             say, multilabel)
-        headers.check_extra(extra, row)
-        options = next((name for name in OPTIONS if isinstance(row.get(name), list) and name not in extra and (
-          isinstance(row.get(header.outputs[0]), list)) and not multilabel), None)
-        values = {name: [] for name in dict.fromkeys((*header.outputs, *header.labels, *extra, *NAMES,
-                                                      *([options] if options else []))) if name in row}
-      for name, column in values.items():
-        value = row.get(name)
-        may_be_missing = multilabel and name in header.labels  # A label that is not known.
-        if value is None and not may_be_missing:
-          raise FileError(f": line {number:,} has no {short(name)}: leave this row out.")
-        if may_be_missing:
-          value = np.nan if value is None else [np.nan if x is None else x for x in value] if isinstance(
-            value, list) else value
-        value = np.array(value) if isinstance(value, list) and name != options else value
-        taken += TEXT + (2 * value.nbytes if isinstance(value, np.ndarray) else 4 * len(str(value)))
-        column.append(value)
-      capacity.check_read(f": {count:,} of its rows", taken)
+    return read_objects(_objects_of_lines(path), extra, say, multilabel)
   except (ValueError, OverflowError, OSError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise FileError(f" cannot be read as JSON lines ({reason}).") from error
+
+
+def _objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+  for number, line in enumerate(lines_of(path), 1):
+    if line.strip():
+      yield f": line {number:,}", parse_json(line, f": line {number:,}")
+
+
+def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say: Callable[[str], None],  # noqa: C901
+                 multilabel: bool) -> Table:
+  """Reads the keys of objects, each after its place in the file; those of a log are its rows (``logs``)."""
+  header, values, options, taken, count = None, {}, None, 0, 0
+  is_log, objects = logs.rows(objects, say)
+  if is_log:
+    extra = list(dict.fromkeys([*extra, logs.ID]))
+  for place, row in objects:
+    count += 1
+    if not isinstance(row, dict):
+      raise FileError(f"{place} must hold an object.")
+    if header is None:
+      header = read_header(list(row), [name for name, value in row.items() if isinstance(value, list | dict)], extra,
+                           say, multilabel)
+      headers.check_extra(extra, row)
+      options = next((name for name in OPTIONS if isinstance(row.get(name), list) and name not in extra and (
+        isinstance(row.get(header.outputs[0]), list)) and not multilabel), None)
+      values = {name: [] for name in dict.fromkeys((*header.outputs, *header.labels, *extra, *NAMES,
+                                                    *([options] if options else []))) if name in row}
+    for name, column in values.items():
+      value = row.get(name)
+      may_be_missing = multilabel and name in header.labels  # A label that is not known.
+      if value is None and not may_be_missing:
+        raise FileError(f"{place} has no {short(name)}: leave this row out.")
+      if may_be_missing:
+        value = np.nan if value is None else [np.nan if x is None else x for x in value] if isinstance(
+          value, list) else value
+      value = np.array(value) if isinstance(value, list) and name != options else value
+      taken += TEXT + (2 * value.nbytes if isinstance(value, np.ndarray) else 4 * len(str(value)))
+      column.append(value)
+    capacity.check_read(f": {count:,} of its rows", taken)
   if header is None:
-    raise FileError(" cannot be read as JSON lines (it has no rows).")
+    raise FileError(" cannot be read as objects of JSON, one a row (it has no rows).")
   may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
   rows_of_options = values.pop(options, None)
   for name in header.outputs:
@@ -174,6 +190,8 @@ def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: C
       header = header._replace(classes=classes)
   read = {name: column if isinstance(column, np.ndarray) else _json_values(
     column, name, say if name in may_differ else None) for name, column in values.items()}
+  if is_log and len(set(read[logs.ID])) < count and "" not in read:
+    read[""] = read[logs.ID]  # The groups, unless others are named.
   outputs = [read.pop(name) for name in header.outputs]
   table = Table(header, stacked(outputs, header), {name: read.pop(name) for name in header.labels}, read)
   if rows_of_options is None or not all(isinstance(x, list) for x in rows_of_options):

@@ -126,10 +126,18 @@ def fault(evaluated: EvaluatedSet, row: RowKey) -> str:
     return "mean"
   if is_miscalibrated(measured.estimates["ece"], TESTS):
     return "places"
-  if measured.values is not None and evaluated.num_classes and (
+  if have_classes(evaluated, row) and (
       miscalibrated_classes(class_gaps(measured.values, evaluated.num_classes)).size):
     return "classes"
   return "few" if is_wide(measured.excess, evaluated.num_units) else ""
+
+
+def have_classes(evaluated: EvaluatedSet, row: RowKey) -> bool:
+  """Returns whether the columns of a row are classes: not of records, nor of questions whose options differ."""
+  values = evaluated.rows[row].values
+  if values is None or not evaluated.num_classes:
+    return False
+  return values.num_options is None or bool(values.num_options.min() == values.num_options.max())
 
 
 def is_wide(excess: Interval, num_units: float) -> bool:
@@ -155,14 +163,14 @@ def ranking(before: Row, after: Row, one_map: Callable[[np.ndarray], np.ndarray]
 def least_gain(row: Row, num_classes: int) -> float:
   """Returns how much of the log loss in nats the miscalibration that is shown allows to remove, at least.
 
-  Where the confidence is wrong by g on average, the right confidence would have a log loss that is lower by at least
-  2 g² (Pinsker's inequality). The g are the ends next to 0 of the intervals of the mean confidence, of the ECE and of
-  the predicted classes; the largest sum counts.
+  ``num_classes`` is 0 where the columns are no classes. Where the confidence is wrong by g on average, the right
+  confidence would have a log loss that is lower by at least 2 g² (Pinsker's inequality). The g are the ends next to 0
+  of the intervals of the mean confidence, of the ECE and of the predicted classes; the largest sum counts.
   """
   excess, error = excess_of(row), row.estimates["ece"]
   gaps = [max(excess.low, -excess.high), corrected(Interval(error.estimate, error.low, error.high), TESTS).low]
   gains = [2 * max(gap, 0.0) ** 2 for gap in gaps]
-  if row.values is not None and num_classes:
+  if num_classes:
     of_class = class_gaps(row.values, num_classes)
     certain = np.maximum(abs(of_class.gap) - margins(of_class), 0)
     is_judged = of_class.count >= FEWEST

@@ -257,10 +257,9 @@ def is_at_bound(results: Results, model: str, label: str) -> bool:
 
 def classes(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
   """Says which predicted classes have a gap that is not chance, or ""."""
-  values = evaluated.rows[row].values
-  if values is None or not evaluated.num_classes:
+  if not decisions.have_classes(evaluated, row):
     return ""
-  gaps = class_gaps(values, evaluated.num_classes)
+  gaps = class_gaps(evaluated.rows[row].values, evaluated.num_classes)
   wrong = sorted(decisions.miscalibrated_classes(gaps), key=lambda k: -abs(gaps.gap[k]))
   margins = decisions.margins(gaps)
   if not wrong:

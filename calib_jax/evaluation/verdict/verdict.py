@@ -188,7 +188,8 @@ def _as_it_is(results: Results, model: str, labels: Sequence[str]) -> Recommenda
   if lowering:
     none_helps = f"no calibrator but {listed(lowering)}, which cannot be recommended, is shown to lower the log loss"
   if fault and labels:
-    least = decisions.least_gain(row, evaluated.num_classes)
+    num_classes = evaluated.num_classes if decisions.have_classes(evaluated, (model, UNCALIBRATED)) else 0
+    least = decisions.least_gain(row, num_classes)
     possible = {label: gain for label, gain in gains.items() if gain.high >= least and label not in lowering}
     if not possible:
       return Recommendation("mend", model, f"Try another calibrator{of}: {fault}, and {none_helps}.",

@@ -191,7 +191,7 @@ HEAD = "label,logit_0,logit_1\n"
   ("p.parquet", "PAR1PAR1", "cannot be read as Parquet|pyarrow must be installed"),
   ("a.npy,b.npy", None, "there is no file"),
   *((name, content, r"files of this ending are not read, but .npz, .* \.csv, \.tsv, \.jsonl") for name, content in (
-    ("p.txt", "prob,label\n0.5,1\n"), ("p.json", "{}"), ("p", "prob,label\n0.5,1\n"), ("p.xlsx", "PK"))),
+    ("p.txt", "prob,label\n0.5,1\n"), ("p", "prob,label\n0.5,1\n"), ("p.xlsx", "PK"))),
 ], ids=lambda value: str(value)[:20])
 def test_bad_files_are_one_sentence(tmp_path, name, content, message):
   if content is not None:

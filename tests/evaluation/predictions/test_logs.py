@@ -1,0 +1,146 @@
+"""Logs of evaluations and answers of decision models are read as they are, by the keys that they have."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from calib_jax import evaluation
+from calib_jax._system.errors import UserError
+from calib_jax.cli import evaluate as command
+
+RNG = np.random.default_rng(0)
+OPTIONS = {"team": ["billing", "tech", "sales"], "mood": ["bad", "good"]}
+TICKETS = [{"team": RNG.dirichlet(np.ones(3)).tolist(), "mood": RNG.dirichlet(np.ones(2)).tolist(),
+            "urgent": float(RNG.uniform())} for _ in range(40)]
+RIGHT = [{"team": OPTIONS["team"][RNG.integers(3)], "mood": OPTIONS["mood"][RNG.integers(2)],
+          "urgent": bool(RNG.integers(2))} for _ in range(40)]
+
+
+def _systemone(i):
+  answers = {name: {"type": "choice", "probabilities": dict(zip(OPTIONS[name], TICKETS[i][name], strict=True))}
+             for name in OPTIONS}
+  return {"state": f"secret text {i}", "answers": answers | {"urgent": {"type": "noul", "noul": TICKETS[i]["urgent"]}},
+          "labels": RIGHT[i]}
+
+
+def _decisions(i):
+  answers = [{"type": "choice", "name": name, "probabilities": [
+    {"value": option, "probability": p} for option, p in zip(OPTIONS[name], TICKETS[i][name], strict=True)]}
+    for name in OPTIONS]
+  return {"input": f"secret text {i}", "labels": RIGHT[i],
+          "answers": [*answers, {"type": "predicate", "name": "urgent", "probability": TICKETS[i]["urgent"]}]}
+
+
+def _harness(i):
+  logits = np.log(TICKETS[i]["team"]) - 7
+  return {"doc_id": i, "doc": {}, "target": str(i % 3), "arguments": {
+    f"gen_args_{k}": {"arg_0": "secret", "arg_1": f" {text}"} for k, text in enumerate("abc")},
+    "filtered_resps": [[str(x), "False"] for x in logits], "acc": 1.0}
+
+
+def _inspect(i):
+  return {"id": i // 2, "epoch": i % 2, "input": "secret", "scores": {"stated": {
+    "value": "CI"[i % 2], "metadata": {"confidence": 0.5 + i / 100}}}}
+
+
+def _lines(path, objects):
+  path.write_text("\n".join(map(json.dumps, objects)))
+  return path
+
+
+@pytest.mark.parametrize("form", [_systemone, _decisions])
+def test_answers_of_decision_models_are_a_row_a_question(form, tmp_path):
+  said = []
+  part = evaluation.load(_lines(tmp_path / "x.jsonl", map(form, range(40))), by=["question", "options"],
+                         say=said.append)
+  assert part.logits.shape == (120, 3) and part.is_ragged
+  assert "it holds answers of a decision model; rows of one id depend on each other" in said[0]
+  assert part.groups.tolist() == np.unique(np.repeat([str(i) for i in range(40)], 3), return_inverse=True)[1].tolist()
+  assert part.subgroups["question"].names == ("mood", "team", "urgent")
+  assert part.subgroups["options"].names == ("2", "3")
+  probs = np.exp(part.logits.astype(np.float64))
+  for i in range(40):
+    np.testing.assert_allclose(probs[3 * i], TICKETS[i]["team"], rtol=1e-5)
+    np.testing.assert_allclose(probs[3 * i + 2], [1 - TICKETS[i]["urgent"], TICKETS[i]["urgent"], 0], rtol=1e-5)
+    assert part.labels[3 * i] == OPTIONS["team"].index(RIGHT[i]["team"])
+    assert part.labels[3 * i + 2] == int(RIGHT[i]["urgent"])
+
+
+def test_both_forms_of_decision_models_give_the_same_bits(tmp_path):
+  one, other = (evaluation.load(_lines(tmp_path / f"{form.__name__}.jsonl", map(form, range(40))))
+                for form in (_systemone, _decisions))
+  assert one.logits.tobytes() == other.logits.tobytes() and one.labels.tobytes() == other.labels.tobytes()
+
+
+def test_a_refusal_does_not_count_and_is_counted(tmp_path):
+  objects, said = [_systemone(i) for i in range(40)], []
+  objects[3]["answers"]["team"] = {"type": "refusal", "refusal": "I cannot say."}
+  part = evaluation.load(_lines(tmp_path / "x.jsonl", objects), say=said.append)
+  assert len(part.labels) == 119 and any("1 of its objects have refusals, which do not count" in x for x in said)
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_samples_of_the_harness_are_log_likelihoods_of_options(by_text, tmp_path):
+  samples = [_harness(i) | ({"target": "abc"[i % 3]} if by_text else {}) for i in range(40)]
+  part = evaluation.load(_lines(tmp_path / "samples_task.jsonl", samples))
+  np.testing.assert_allclose(part.logits, [np.log(x["team"]) - 7 for x in TICKETS], rtol=1e-6)
+  assert part.labels.tolist() == [i % 3 for i in range(40)] and part.groups is None and not part.is_ragged
+
+
+@pytest.mark.parametrize("kind", ["json", "eval"])
+def test_samples_of_inspect_are_records_and_epochs_of_a_sample_one_group(kind, tmp_path):
+  path = tmp_path / f"log.{kind}"
+  if kind == "json":
+    path.write_text(json.dumps({"version": 2, "samples": [_inspect(i) for i in range(40)]}))
+  else:
+    with zipfile.ZipFile(path, "w") as archive:
+      archive.writestr("header.json", "{}")
+      for i in range(40):
+        archive.writestr(f"samples/{i}_epoch_1.json", json.dumps(_inspect(i)))
+  part = evaluation.load(path)
+  assert part.records and part.labels.tolist() == [1 - i % 2 for i in range(40)]
+  np.testing.assert_allclose(part.probs[:, 1], 0.5 + np.arange(40) / 100, rtol=1e-6)
+  assert len(np.unique(part.groups)) == 20
+
+
+def test_judged_answers_batches_and_lists_of_records_are_read(tmp_path):
+  (tmp_path / "hle.json").write_text(json.dumps({f"id{i}": {"judge_response": {
+    "confidence": 80 + i, "correct": "yes" if i % 3 else "no"}} for i in range(12)}))
+  part = evaluation.load(tmp_path / "hle.json")
+  np.testing.assert_allclose(part.probs[:, 1], (80 + np.arange(12)) / 100, rtol=1e-6)
+  assert part.labels.tolist() == [int(i % 3 > 0) for i in range(12)]
+  batch = [{"response": {"body": {"choices": [{"logprobs": {"content": [{"token": " A", "logprob": -0.1 * i}]}}]}},
+            "label": "AB"[i % 2]} for i in range(12)]
+  part = evaluation.load(_lines(tmp_path / "batch.jsonl", batch))
+  np.testing.assert_allclose(part.probs[:, 1], np.exp(-0.1 * np.arange(12)), rtol=1e-5)
+  assert part.labels.tolist() == [1 - i % 2 for i in range(12)]
+  (tmp_path / "list.json").write_text(json.dumps([{"confidence": 0.8, "correct": i % 2} for i in range(12)]))
+  assert evaluation.load(tmp_path / "list.json").records
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [
+  ("x.jsonl", json.dumps(_systemone(0) | {"labels": {}}), "line 1 is not as answers of a decision model are .*'team'"),
+  ("x.jsonl", json.dumps(_systemone(0)) + "\n" + json.dumps({"answers": 3, "labels": {}}), "line 2 is not as answers"),
+  ("x.jsonl", json.dumps(_harness(0) | {"filtered_resps": ["a text"]}), "samples of lm-evaluation-harness are"),
+  ("x.json", "[1, 2]", "object 0, counted from 0, must hold an object"),
+  ("x.json", "3", "must hold a list of objects, the log of an evaluation, or answers by id"),
+  ("x.json", "{}", "it has no rows"), ("x.json", "[]", "it has no rows"),
+  ("x.json", "[" * 10_000, "levels|cannot be read|recursion"), ("x.json", "{", "x.json"),
+  ("x.eval", "no zip", "is no archive of Inspect"),
+])
+def test_what_is_not_as_its_form_says_is_one_sentence(name, text, message, tmp_path):
+  (tmp_path / name).write_text(text)
+  with pytest.raises(UserError, match=message):
+    evaluation.load(tmp_path / name)
+
+
+def test_the_command_fits_one_temperature_to_questions_whose_options_differ(tmp_path, no_figures, capsys):
+  fit, test = (_lines(tmp_path / f"{name}.jsonl", map(_systemone, rows))
+               for name, rows in (("fit", range(20)), ("test", range(20, 40))))
+  options = ["--by=question", "--num_resamples=20", f"--out={tmp_path}"]
+  assert command.main([f"--fit={fit}", f"--test={test}", *options]) == 0
+  out = capsys.readouterr().out
+  assert "| TS " in out and "SVS" not in out and "secret" not in out and "Predictions of class" not in out
+  assert not any("secret" in path.read_text(errors="ignore") for path in tmp_path.rglob("results.*"))
