@@ -1,5 +1,6 @@
 """Every loss with the options that tests vary, random data, and programs that are compiled once for a formula."""
 
+import functools
 import inspect
 
 import jax
@@ -114,7 +115,7 @@ def _program(name, fixed):
   """``(logits, labels, where, weights, numbers)`` to a loss, and its gradients in logits and numbers; jitted once."""
   key = name, repr(fixed)
   if key not in _PROGRAMS:
-    loss = losses.get(name, **fixed)
+    loss = functools.partial({**losses.PER_EXAMPLE, **losses.PER_BATCH}[name], **fixed)
 
     @jax.jit
     def run(logits, labels, where, weights, numbers):
