@@ -82,7 +82,7 @@ def of_row(table: dict[str, Estimate], values: Values) -> dict[str, Estimate]:
   if not are_few(values):
     return table
   expected = of_right_and_wrong(values)
-  for name in ("accuracy", "nll", "brier"):
+  for name in {"accuracy", "nll", "brier"} & table.keys():
     interval = with_unseen(getattr(values, "correct" if name == "accuracy" else name).mean(axis=1), *expected[name],
                            values)
     table[name] = _wider(table[name], interval.low, interval.high)

@@ -136,6 +136,12 @@ class Values:
   subgroups: Mapping[str, Subgroups] | None = None
   weights: np.ndarray | None = None
 
+  def take(self, rows: np.ndarray) -> "Values":
+    """Returns the values of some examples, without sums of classes."""
+    taken = {field.name: value[rows] for field in dataclasses.fields(self)
+             if isinstance(value := getattr(self, field.name), np.ndarray)}
+    return dataclasses.replace(self, class_sums={}, subgroups=None, **taken)
+
   def mean(self, of: np.ndarray) -> np.ndarray:
     """Returns the weighted mean over examples of an array ``[N, ...]``."""
     return np.average(of, axis=0, weights=self.weights)

@@ -7,6 +7,7 @@ from scipy import stats
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation import few_errors
 from calib_jax.evaluation.measures import measure, per_example
+from calib_jax.evaluation.sections.class_groups import class_groups
 
 ROW, OTHER = ("mine", "none"), ("mine", "TS")
 
@@ -131,3 +132,19 @@ def test_intervals_hold_the_truth(accuracy, stated, number):
     for name, value in truth.items():
       held[name] += row[name].low - 1e-6 <= value <= row[name].high + 1e-6
   assert min(held.values()) >= 60 * 0.93 - 3 * (60 * 0.93 * 0.07) ** 0.5, held
+
+
+def test_a_group_of_classes_that_is_always_right_has_intervals_with_a_width():
+  rng, labels = np.random.default_rng(0), np.repeat(np.arange(3), 40)
+  confidence = rng.uniform(0.96, 0.98, 120)
+  right = (labels > 0) | (rng.uniform(size=120) < 0.7)
+  predicted = np.where(right, labels, (labels + 1) % 3)
+  probs = np.where(np.arange(3) == predicted[:, None], confidence[:, None], (1 - confidence[:, None]) / 2)
+  values = per_example([evaluation.Predictions(np.log(probs).astype(np.float32), labels.astype(np.int32))])
+  groups = class_groups({ROW: values}, np.array([1000, 100, 10]), num_resamples=40)[ROW]
+  tail = groups["tail"]["accuracy"]
+  assert (tail.low, tail.high) == pytest.approx(tuple(stats.binomtest(40, 40).proportion_ci(0.95)))
+  assert groups["tail"]["ece"].low == 0 and groups["tail"]["nll"].high > 0.1
+  errors = int((~right).sum())
+  exact = stats.binomtest(40 - errors, 40).proportion_ci(0.95)
+  assert (groups["head"]["accuracy"].low, groups["head"]["accuracy"].high) == pytest.approx(tuple(exact))

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
+from calib_jax.evaluation import few_errors
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.predictions.fitting import Model
-from calib_jax.evaluation.results import Interval, Results, RowKey, Values
+from calib_jax.evaluation.results import Estimate, Interval, Results, RowKey, Values
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.metrics.class_group_scores import group_of_classes
 
@@ -65,8 +66,14 @@ def class_groups(rows: Mapping[RowKey, Values], train_counts: np.ndarray, *, num
     errors = metrics.bootstrap(_errors(num_bins), values.confidence, values.correct, group, method="bias_corrected",
                                bias=metrics.bias_model(metrics.calibration_error), **options)
     ends = [np.concatenate([mean, error[None]]) for mean, error in zip(means, errors, strict=True)]
-    scores[row] = {name: {metric: Interval(*(float(x[m, g]) for x in ends)) for m, metric in enumerate(MEASURED)}
-                   for g, name in enumerate(GROUPS) if (group == g).any()}
+    scores[row] = {}
+    for g, name in enumerate(GROUPS):
+      if (group == g).any():
+        of_group = {metric: Estimate.around(ends[0][m, g], *(x[m, g] for x in ends))
+                    for m, metric in enumerate(MEASURED)}
+        wider = few_errors.of_row(of_group, values.take((group == g).all(axis=1)))
+        scores[row][name] = {metric: Interval(x.estimate, max(x.low, 0.0), min(x.high, COLUMNS[metric].most))
+                             for metric, x in wider.items()}
   return scores
 
 
