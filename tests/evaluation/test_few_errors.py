@@ -7,6 +7,8 @@ from scipy import stats
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax.evaluation import few_errors
 from calib_jax.evaluation.measures import measure, per_example
+from calib_jax.evaluation.results import Interval
+from calib_jax.evaluation.sections import detection
 from calib_jax.evaluation.sections.class_groups import class_groups
 
 ROW, OTHER = ("mine", "none"), ("mine", "TS")
@@ -148,3 +150,20 @@ def test_a_group_of_classes_that_is_always_right_has_intervals_with_a_width():
   errors = int((~right).sum())
   exact = stats.binomtest(40 - errors, 40).proportion_ci(0.95)
   assert (groups["head"]["accuracy"].low, groups["head"]["accuracy"].high) == pytest.approx(tuple(exact))
+
+
+@pytest.mark.parametrize(("number", "shift"), [(10, 2.33), (40, 2.33), (40, 0.5)])
+def test_intervals_of_the_auroc_hold_the_truth_where_sets_are_parted_by_chance(number, shift):
+  truth, held, parted = stats.norm.cdf(shift / 2**0.5), 0, 0
+  for seed in range(300):
+    inside, outside = np.random.default_rng(seed).normal(size=(2, number)) + np.array([[shift], [0.0]])
+    area = float(np.mean(inside[:, None] > outside))
+    interval = detection._as_wide(Interval(area, area, area), "auroc", number, number)  # Without any resamples.
+    held, parted = held + (interval.low <= truth <= interval.high), parted + (area == 1)
+    assert 0 <= interval.low < interval.high <= 1
+  assert held >= 300 * 0.93 - 2 and (parted > 0 or number > 10), (held, parted)
+
+
+def test_a_share_of_no_false_alarms_has_its_exact_interval():
+  interval = detection._as_wide(Interval(0.0, 0.0, 0.0), "fpr_at_95_tpr", 500, 30)
+  assert (interval.low, interval.high) == pytest.approx(tuple(stats.binomtest(0, 30).proportion_ci(0.95)))

@@ -14,9 +14,10 @@ from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.evaluation.resampled_detection import Separation
-from calib_jax.evaluation.results import Interval, Results
+from calib_jax.evaluation.results import LEVEL, Interval, Results
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
 from calib_jax.intervals import resamples
+from calib_jax.thresholds.means import binomial_interval
 
 # What is measured, with its heading.
 HEADINGS = {"auroc": "AUROC %", "fpr_at_95_tpr": "FPR95 %", "auroc_outside": "AUROC %, outside positive",
@@ -77,8 +78,28 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
 
   ends = resamples.percentile(measured, size + len(outside[0]), key=jax.random.key(0), num_resamples=num_resamples,
                               groups=groups)
-  return {name: {key: Interval(*(float(x[i, j]) for x in ends)) for j, key in enumerate(HEADINGS)}
-          for i, name in enumerate(names)}
+  units = [len(x[0]) for x in (inside, outside)] if groups is None else [
+    len(np.unique(part)) for part in (groups[:size], groups[size:])]
+  return {name: {key: _as_wide(Interval(*(float(x[i, j]) for x in ends)), key, *units)
+                 for j, key in enumerate(HEADINGS)} for i, name in enumerate(names)}
+
+
+def _as_wide(interval: Interval, key: str, num_inside: int, num_outside: int) -> Interval:
+  """An interval that is at least as wide as one that allows for what was not seen: sets may be parted by chance.
+
+  It is the exact one of a share, and for an area that of Newcombe 2006, method 5, whose variance is of the area that it
+  tests, and not of the one that was measured.
+  """
+  measured = interval.estimate
+  if not key.startswith("auroc"):
+    low, high = binomial_interval(measured, num_outside if key == "fpr_at_95_tpr" else num_inside, LEVEL)
+  else:
+    area, mean = np.linspace(0, 1, 10_001), (num_inside + num_outside) / 2
+    variance = area * (1 - area) * (1 + (mean - 1) * ((1 - area) / (2 - area) + area / (1 + area))) / (
+      num_inside * num_outside)
+    held = area[np.abs(area - measured) <= 1.96 * np.sqrt(variance)]
+    low, high = held.min(initial=measured), held.max(initial=measured)
+  return Interval(measured, min(interval.low, float(low)), max(interval.high, float(high)))
 
 
 def _groups(inside: Calibrated, outside: Calibrated) -> np.ndarray | None:
