@@ -3,12 +3,14 @@
 The calibrator is an ``.npz`` that ``evaluate --out`` or ``calibrators.save`` wrote. The predictions are a .csv, .tsv,
 .jsonl, .parquet or .npz with logits or probabilities, with or without labels; a file may be larger than the memory. The
 result has the probabilities in place of the outputs, and everything else of the input; its ending says what it is. A
-calibrator that was fitted to records takes a column ``confidence``, and writes one.
+calibrator that was fitted to records takes a column ``confidence``, and writes one. Answers of decision models keep
+their form.
 """
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 import itertools
+import json
 import pathlib
 from typing import Any
 
@@ -18,13 +20,14 @@ import numpy as np
 from calib_jax import calibrators
 from calib_jax._checks import class_names
 from calib_jax._system.errors import FileError, UserError, about, printable
-from calib_jax._system.files import check_local
+from calib_jax._system.files import check_local, write_text
 from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
-from calib_jax.evaluation.predictions import streaming, subgroup_fits, writing
+from calib_jax.evaluation.predictions import logs, streaming, subgroup_fits, text_files, writing
 from calib_jax.evaluation.predictions.headers import listed
 from calib_jax.evaluation.predictions.keys import keys
 from calib_jax.evaluation.predictions.logits import EXACT, as_logits
+from calib_jax.evaluation.predictions.masks import padded
 from calib_jax.evaluation.predictions.text_files import SEPARATORS
 
 
@@ -65,11 +68,16 @@ def _applied(options: argparse.Namespace) -> None:
   def say(text: str) -> None:
     shared.note(f"{options.predictions}{text}")
 
+  if by:
+    by["is_csv"] = pathlib.Path(options.predictions).suffix.lower() in SEPARATORS
+  with about(options.predictions):
+    if (answered := _answered(options.predictions)) is not None:
+      number = _mended(answered, fitted, options, say, by)
+      print(printable(f"{options.out} has the probabilities of {number:,} answers by {fitted.calibrator.name}."))
+      return
   with about(options.predictions), streaming.opened(options.predictions, say,
                                                     at_once=fitted.calibrator.together,
                                                     records=fitted.calibrator.records) as source:
-    if by:
-      by["is_csv"] = pathlib.Path(options.predictions).suffix.lower() in SEPARATORS
     rows = calibrated(fitted, source, options, say, by)
     if (first := next(rows, None)) is None:
       raise FileError(" holds no rows.")
@@ -78,6 +86,39 @@ def _applied(options: argparse.Namespace) -> None:
   fitted_to = f", fitted to each {by['column']}" if by else ""
   print(printable(f"{options.out} has the probabilities of {number:,} rows by {calibrator.name}"
                   f"{fitted_to}."))
+
+
+def _answered(path: str) -> list[dict[str, Any]] | None:
+  """Returns the objects of a file of answers of a decision model; None of any other file."""
+  if pathlib.Path(path).suffix.lower() != ".jsonl" or not pathlib.Path(path).is_file():
+    return None
+  first = next(text_files.objects_of_lines(path), ("", {}))[1]
+  return [x for _, x in text_files.objects_of_lines(path)] if isinstance(first.get("answers"), dict | list) else None
+
+
+def _mended(answered: list[dict[str, Any]], fitted: calibrators.Fitted, options: argparse.Namespace,
+            say: Callable[[str], None], by: Mapping[str, Any]) -> int:
+  """Writes answers of a decision model with other probabilities and all else as it was, and returns their number."""
+  if pathlib.Path(options.out).suffix.lower() != ".jsonl":
+    raise UserError(f"--out {options.out}: answers of a decision model are written as they are read, as .jsonl.")
+  try:
+    named = [(name, answer) for x in answered for name, answer in logs.answers_of(x).items()]
+    values = [np.array(list(logs.probabilities_of(answer).values()), float) for _, answer in named]
+    types = [str(answer["type"]) for _, answer in named]
+  except (KeyError, TypeError, ValueError, AttributeError) as error:
+    raise FileError(f" holds answers that are not as decision models write them ({error}).") from error
+  if not named:
+    raise FileError(" holds no answers.")
+  lengths = np.array([len(x) for x in values])
+  is_ragged = bool(lengths.min() < lengths.max())
+  outputs = padded(np.concatenate(values), lengths, "probabilities", say) if is_ragged else np.stack(values)
+  others = {"question": np.array([name for name, _ in named]), "type": np.array(types), "options": lengths}
+  source = streaming.Source("probs", None, iter([(outputs, others)]), ragged=is_ragged)
+  ((new, _),) = calibrated(fitted, source, options, say, by)
+  for (_, answer), row, length in zip(named, new, lengths, strict=True):
+    logs.mend(answer, row[:length].astype(float).tolist())
+  write_text(pathlib.Path(options.out), "".join(f"{json.dumps(x, ensure_ascii=False)}\n" for x in answered))
+  return len(named)
 
 
 def _subgroups(others: Mapping[str, Any], by: Mapping[str, Any], number: int, unknown: set[str],

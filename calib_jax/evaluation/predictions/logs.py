@@ -6,7 +6,7 @@ or ``logits`` with their ``choices`` and a ``label``, or a ``confidence`` and wh
 ``options`` too, for ``--by`` and ``--fit_by``. Texts of questions are not kept.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import math
 import os
 import pathlib
@@ -33,19 +33,40 @@ class Form(NamedTuple):
 
 def _decisions(answered: Mapping[str, Any]) -> Iterator[Row]:
   """Answers by name (systemone) or in a list with names (decisions), and ``labels`` by name; a refusal has no row."""
-  answers = answered["answers"]
-  by_name = answers if isinstance(answers, dict) else {answer["name"]: answer for answer in answers}
-  for name, answer in by_name.items():
-    if answer.get("refusal") or answer.get("type") == "refusal":
-      continue
-    if "probabilities" in answer:
-      p = answer["probabilities"]
-      p = p if isinstance(p, dict) else {x["value"]: x["probability"] for x in p}
-    else:
-      true = float(answer["noul"] if "noul" in answer else answer["probability"])
-      p = {"false": 1 - true, "true": true}
+  for name, answer in answers_of(answered).items():
+    p = probabilities_of(answer)
     yield {"probs": list(p.values()), "choices": [_text(x) for x in p], "label": _text(answered["labels"][name]),
            "question": name, "type": answer["type"], "options": len(p)}
+
+
+def answers_of(answered: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+  """Returns the answers of an object by the names of the questions, without refusals."""
+  answers = answered["answers"]
+  by_name = answers if isinstance(answers, dict) else {answer["name"]: answer for answer in answers}
+  return {name: x for name, x in by_name.items() if not (x.get("refusal") or x.get("type") == "refusal")}
+
+
+def probabilities_of(answer: Mapping[str, Any]) -> dict[Any, float]:
+  """Returns the probability of each option of an answer."""
+  if "probabilities" in answer:
+    p = answer["probabilities"]
+    return p if isinstance(p, dict) else {x["value"]: x["probability"] for x in p}
+  true = float(answer["noul"] if "noul" in answer else answer["probability"])
+  return {"false": 1 - true, "true": true}
+
+
+def mend(answer: dict[str, Any], new: Sequence[float]) -> None:
+  """Puts other probabilities into an answer, and the largest in place of its confidence."""
+  if "probabilities" not in answer:
+    answer["noul" if "noul" in answer else "probability"] = new[1]
+    return
+  if isinstance(answer["probabilities"], dict):
+    answer["probabilities"] = dict(zip(answer["probabilities"], new, strict=True))
+  else:
+    for option, value in zip(answer["probabilities"], new, strict=True):
+      option["probability"] = value
+  if "confidence" in answer:
+    answer["confidence"] = max(new)
 
 
 def _text(option: Any) -> str:

@@ -134,13 +134,14 @@ def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: C
                 ) -> Table:
   """Reads the keys of a file of JSON lines, an object a row. A key with lists, or numbers by class, is ``[N, K]``."""
   try:
-    return read_objects(_objects_of_lines(path), extra, say, multilabel)
+    return read_objects(objects_of_lines(path), extra, say, multilabel)
   except (ValueError, OverflowError, OSError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise FileError(f" cannot be read as JSON lines ({reason}).") from error
 
 
-def _objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+def objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+  """Yields the objects of a file of JSON lines, each after its place."""
   for number, line in enumerate(lines_of(path), 1):
     if line.strip():
       yield f": line {number:,}", parse_json(line, f": line {number:,}")

@@ -6,9 +6,11 @@ import zipfile
 import numpy as np
 import pytest
 
-from calib_jax import evaluation
+from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
+from calib_jax.cli import apply
 from calib_jax.cli import evaluate as command
+from calib_jax.evaluation.predictions import logs
 
 RNG = np.random.default_rng(0)
 OPTIONS = {"team": ["billing", "tech", "sales"], "mood": ["bad", "good"]}
@@ -144,3 +146,26 @@ def test_the_command_fits_one_temperature_to_questions_whose_options_differ(tmp_
   out = capsys.readouterr().out
   assert "| TS " in out and "SVS" not in out and "secret" not in out and "Predictions of class" not in out
   assert not any("secret" in path.read_text(errors="ignore") for path in tmp_path.rglob("results.*"))
+
+
+@pytest.mark.parametrize("form", [_systemone, _decisions])
+def test_apply_mends_the_probabilities_of_answers_and_nothing_else(form, tmp_path, no_figures, capsys):
+  paths = [_lines(tmp_path / f"{name}.jsonl", map(form, rows))
+           for name, rows in (("fit", range(20)), ("test", range(20, 40)))]
+  options = [f"--fit={paths[0]}", f"--test={paths[1]}", "--calibrators=temperature_scaling", "--num_resamples=20"]
+  assert command.main([*options, f"--out={tmp_path}"]) == 0
+  out, (file,) = tmp_path / "mended.jsonl", (tmp_path / "calibrators").glob("temperature_scaling.npz")
+  assert apply.main([f"--calibrator={file}", f"--predictions={paths[1]}", f"--out={out}"]) == 0
+  before, after = ([json.loads(line) for line in path.read_text().splitlines()] for path in (paths[1], out))
+  fitted = calibrators.load(file)
+  for old, new in zip(before, after, strict=True):
+    assert {key: x for key, x in old.items() if key != "answers"} == {
+      key: x for key, x in new.items() if key != "answers"}
+    for name, answer in logs.answers_of(old).items():
+      p, q = (np.array(list(logs.probabilities_of(logs.answers_of(x)[name]).values())) for x in (old, new))
+      assert q.sum() == pytest.approx(1, abs=1e-6) and (np.argsort(p) == np.argsort(q)).all()
+      expected = p ** (1 / float(fitted.params["temperature"]))
+      np.testing.assert_allclose(q, expected / expected.sum(), rtol=1e-4)
+      assert answer["type"] == logs.answers_of(new)[name]["type"]
+  assert apply.main([f"--calibrator={file}", f"--predictions={paths[1]}", f"--out={tmp_path / 'x.csv'}"]) == 2
+  assert "are written as they are read, as .jsonl" in capsys.readouterr().err
