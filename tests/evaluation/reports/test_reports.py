@@ -216,8 +216,8 @@ def test_alt_texts_say_what_the_figures_show(page):
   above = confidence >= 0.9
   gap = 100 * (confidence - correct).mean()
   for sentence in (f"the mean confidence of uncalibrated is {gap:.1f} points above its accuracy, and its ECE is 90.0%",
-               f"of at least 0.9: uncalibrated {100 * above.mean():.0f}% of predictions, of which "
-               f"{100 * correct[above].mean():.1f}% are right",
+               f"of at least 0.9: uncalibrated {100 * above.mean():.0f}% of predictions, and "
+               f"{100 * correct[above].mean():.1f}% of them are right",
                f"among all: uncalibrated {100 * np.mean(~correct[confidence > np.median(confidence)]):.1f}% and "
                f"{100 * np.mean(~correct):.1f}%", "accuracy and debiased ECE: uncalibrated 90.0% and 90.0%",
                "the worst class of uncalibrated is "):
