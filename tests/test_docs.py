@@ -115,7 +115,7 @@ def test_every_public_name_is_documented_and_has_a_place_on_the_site(name):
   assert f".. automodule:: calib_jax.{name}\n" in page
   listed = re.findall(r"^   (\w+)$", page, re.MULTILINE)  # In its summary tables, from which Sphinx makes the pages.
   constants = set(re.findall(rf"^\.\. py:data:: calib_jax\.{re.escape(name)}\.(\w+)\n\n   \w", page, re.MULTILINE))
-  assert constants <= set(vars(module)), "the page describes a constant that the module does not have"
+  assert constants <= set(dir(module)), "the page describes a constant that the module does not have"
   for public in _public_names(module):
     value = getattr(module, public)
     if inspect.isclass(value) or inspect.isfunction(value):

@@ -28,6 +28,17 @@ def test_losses_metrics_and_calibrators_import_with_the_declared_dependencies_al
   assert done.stdout == "{'calib_jax'}\nfocal calib_jax.focal_map False\nfine\n"
 
 
+def test_evaluations_need_nothing_of_training(tmp_path):
+  """The command that reads a file, and asks whether a folder is a run, where no package of training is installed."""
+  code = ("import sys, numpy as np; r = np.random.default_rng(0); path = sys.argv[1] + '/x.npz'\n"
+          "np.savez(path, logits=r.normal(size=(60, 3)).astype(np.float32), labels=np.arange(60) % 3)\n"
+          "from calib_jax.cli import evaluate; code = evaluate.main([f'--test={path}', '--num_resamples=20'])\n"
+          "import calib_jax.training.run.manifest, calib_jax.cli.apply, calib_jax.cli.compare; sys.exit(code)")
+  trained = ("flax", "orbax", "ml_collections", "clu", "tensorflow", "grain", "safetensors")
+  done = python("-c", code, tmp_path, tmp_path=tmp_path, blocked=trained)
+  assert done.returncode == 0 and "60 examples" in done.stdout, done.stderr
+
+
 def test_everything_that_the_library_half_imports_is_declared():
   project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
   package, imported = ROOT / "calib_jax", set()

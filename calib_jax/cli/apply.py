@@ -92,8 +92,11 @@ def _answered(path: str) -> list[dict[str, Any]] | None:
   """Returns the objects of a file of answers of a decision model; None of any other file."""
   if pathlib.Path(path).suffix.lower() != ".jsonl" or not pathlib.Path(path).is_file():
     return None
-  first = next(text_files.objects_of_lines(path), ("", {}))[1]
-  return [x for _, x in text_files.objects_of_lines(path)] if isinstance(first.get("answers"), dict | list) else None
+  try:
+    first = next(text_files.objects_of_lines(path), ("", {}))[1]
+    return [x for _, x in text_files.objects_of_lines(path)] if isinstance(first.get("answers"), dict | list) else None
+  except (ValueError, OSError) as error:
+    raise FileError(f" cannot be read as JSON lines ({error}).") from error
 
 
 def _mended(answered: list[dict[str, Any]], fitted: calibrators.Fitted, options: argparse.Namespace,

@@ -8,12 +8,14 @@ right and of a wrong answer, such as for the NLL, with confidences c and entropi
 
 and the normal interval of the mean of all counts beside that of the resamples: ends are those that lie further out.
 The AURC is such a mean too, of errors times weights of their ranks. The accuracy of independent examples has its exact
-interval (Clopper & Pearson 1934), and a coverage the curves with as many errors as the ends of the accuracy.
+interval (Clopper & Pearson 1934). A coverage at a risk begins where fewer errors are shown than the risk allows, and
+ends at that of the curve with as few errors as the accuracy may have.
 """
 
 import dataclasses
 
 import numpy as np
+from scipy import special
 
 from calib_jax.evaluation.columns import COLUMNS, ClasswiseError, RiskCoverage
 from calib_jax.evaluation.results import LEVEL, Estimate, Interval, Values
@@ -138,15 +140,14 @@ def _of_coverages(table: dict[str, Estimate], values: Values) -> dict[str, Estim
   for name, error in table.items():
     if not (isinstance(COLUMNS[name].compute, RiskCoverage) and COLUMNS[name].compute.number == "coverage"):
       continue
-    from scipy import stats  # Imported where it is used, because the import takes 0.4 s.
-
     count = len(values.correct)
     taken = np.unique(np.linspace(1, count, min(count, 1000)).astype(int))
     per_unit, lows = values.num_units / count, []
     for confidence, correct in zip(values.confidence.T, values.correct.T, strict=True):
       wrong = np.cumsum(_shared(confidence, ~correct * 1.0))[taken - 1]
-      is_shown = stats.binom.cdf(np.ceil(wrong * per_unit), taken * per_unit // 1, COLUMNS[name].compute.risk) <= (
-        1 - LEVEL) / 2
+      units, wrong_units = np.floor(taken * per_unit), np.ceil(wrong * per_unit)
+      chance = special.betainc(np.maximum(units - wrong_units, 0), wrong_units + 1, 1 - COLUMNS[name].compute.risk)
+      is_shown = (wrong_units < units) & (chance <= (1 - LEVEL) / 2)  # The binomial chance of so few errors.
       lows.append(taken[is_shown].max(initial=0) / count)
     wider[name] = _wider(error, float(np.mean(lows)), 0.0)
   return wider

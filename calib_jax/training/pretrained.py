@@ -17,7 +17,7 @@ from calib_jax.training import models, seed_groups
 _NOT_LAYERS = ("name", "dtype", "weights", "image_size", "dropout")
 
 
-def check_file(config: ml_collections.ConfigDict) -> None:
+def check_weights(config: ml_collections.ConfigDict) -> None:
   """Raises a UserError unless the file ``model.weights`` is there and its model can be converted."""
   path = config.model.weights
   if path and config.model.name not in models.FROM_TORCH:

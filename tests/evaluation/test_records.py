@@ -171,3 +171,12 @@ def test_p_values_of_credits_are_rarely_small_where_they_are_calibrated(grid, tm
     part = evaluation.load(written(tmp_path / "graded.npz", {"confidence": confidence, "correct": credit}))
     small += measures.measure({0: measures.per_example([part])}, num_resamples=20)[0][0]["ece"].p_value <= 0.05
   assert small <= 4  # At 5%, five or more have a chance of 5%; the law of credits leaves less.
+
+
+def test_models_whose_answers_have_other_credits_are_not_compared(tmp_path):
+  parts = [evaluation.load(written(tmp_path / f"{i}.npz", {"confidence": CONFIDENCE, "correct": np.full(N, credit)}))
+           for i, credit in enumerate((0.25, 0.5, 0.5))]
+  results = evaluation.judge({str(i): evaluation.Model({"test": [part]}, {}) for i, part in enumerate(parts)},
+                             num_resamples=20)
+  pairs = {frozenset((row[0], other[0])) for row, other in results.first[1].differences}
+  assert pairs == {frozenset("12")}

@@ -12,7 +12,7 @@ from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import evaluate as command
-from calib_jax.evaluation import measures, reports, subgroups
+from calib_jax.evaluation import measures, reports, sections, subgroups
 from calib_jax.evaluation.predictions.predictions import Subgroups
 from calib_jax.evaluation.reports import formats
 from calib_jax.evaluation.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
@@ -106,10 +106,13 @@ def test_p_values_of_calibrated_models_are_as_small_as_they_say(by_confidence):
 
 def test_weights_that_leave_fewer_than_ten_examples_decide_nothing_and_have_no_interval():
   heavy = np.where(np.arange(N) < 8, 1e6, 1.0)
-  results = evaluation.judge({"mine": evaluation.Model({"test": [PART._replace(weights=heavy)]}, {})}, num_resamples=20)
+  part = PART._replace(weights=heavy, subgroups={"part": OF})
+  results = evaluation.judge({"mine": evaluation.Model({"test": [part]}, {})}, num_resamples=20)
   assert results.verdict.first_line == (
     f"Nothing is decided: weights make {N:,} examples worth 8.0 equal ones, and intervals need 10 or more.")
-  assert not any("[" in cell for row in formats.to_rows(results)[1:] for cell in row)
+  text = formats.text(results)
+  assert "[" not in text and "Without intervals, which need 10 or more of them." in text
+  assert not any("[" in cell for table in sections.tables(results) for row in table.rows for cell in row)
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(N) // 3])

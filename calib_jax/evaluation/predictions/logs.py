@@ -74,20 +74,35 @@ def _text(option: Any) -> str:
 
 
 def _harness(sample: Mapping[str, Any]) -> Iterator[Row]:
-  """Log-likelihoods of options (lm-evaluation-harness); the target is the place of the right one, or its text."""
-  logits = [float(x[0]) for x in sample["filtered_resps"]]
-  target = str(sample["target"])
-  options = [x["arg_1"].strip() for x in sample.get("arguments", {}).values()]
-  place = options.index(target) if target in options else int(target)
+  """Log-likelihoods of options (lm-evaluation-harness); the target is the place of the right one, or else its text.
+
+  A text such as "3" may be both, so that the place must agree with ``acc``, whether the likeliest option is right.
+  """
+  answers, target = sample["filtered_resps"], str(sample["target"])
+  if any(isinstance(x, str) for x in answers):
+    raise ValueError("its answers are texts without log-likelihoods of options: write a confidence and correct")
+  logits = [float(x[0]) for x in answers]
+  if target.isdecimal() and int(target) < len(logits):
+    place = int(target)
+  else:
+    place = [x["arg_1"].strip() for x in sample.get("arguments", {}).values()].index(target)
+  if "acc" in sample and bool(sample["acc"]) != (logits.index(max(logits)) == place):
+    raise ValueError(f"its target {short(target)} is option {place}, counted from 0, and its acc {sample['acc']:g} "
+                     "says otherwise: write label, the place of the right option")
   yield {"logits": logits, "label": place, "id": sample["doc_id"], "options": len(logits)}
 
 
 def _inspect(sample: Mapping[str, Any]) -> Iterator[Row]:
   """A score of Inspect, C or I or a credit, and the confidence that its metadata, or those of the sample, state."""
-  score = next(iter(sample["scores"].values()))
-  stated = [data["confidence"] for data in (score.get("metadata") or {}, sample.get("metadata") or {})
-            if "confidence" in data]
-  yield {"confidence": float(stated[0]), "correct": {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}.get(
+  of_sample = (sample.get("metadata") or {}).get("confidence")
+  stated = {name: (score, (score.get("metadata") or {}).get("confidence", of_sample))
+            for name, score in sample["scores"].items()}
+  stated = {name: pair for name, pair in stated.items() if pair[1] is not None}
+  if len(stated) != 1:
+    raise ValueError(f"{len(stated) or 'none'} of its scores {short(', '.join(sample['scores']))} state a confidence "
+                     "in their metadata, and one must")
+  ((score, confidence),) = stated.values()
+  yield {"confidence": float(confidence), "correct": {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}.get(
     score["value"], score["value"]), "id": sample["id"]}
 
 

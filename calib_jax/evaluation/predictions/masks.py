@@ -34,6 +34,8 @@ def with_credits_split(arrays: dict[str, np.ndarray], correct: str, weights: np.
   mean is that of the credits. Outcomes that are redrawn for a noise floor vary as much as those of credits of that mean
   at most can, so that p-values are valid for credits of any law, and those of many halves are larger than they need be.
   """
+  if arrays[correct].dtype.kind not in "fU":
+    return weights, None
   values = np.array([_number(x) for x in arrays[correct].ravel().tolist()], np.float64)
   is_part = (values > 0) & (values < 1)
   if not is_part.any() or not ((values >= 0) & (values <= 1)).all():

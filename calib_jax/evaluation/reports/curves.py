@@ -6,7 +6,7 @@ import pathlib
 
 from matplotlib.axes import Axes
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import parse_json
@@ -49,7 +49,8 @@ def risk_coverage_plot(panels: Mapping[str, tuple[np.ndarray, np.ndarray]], *, a
     shown = np.unique(np.linspace(min(9, len(count) - 1), len(count) - 1, MOST_POINTS).astype(int))
     coverage, risk, count = count[shown] / len(count), risk[shown], count[shown]
     wrong = risk * count  # The exact interval, because the surest may all be right (Clopper & Pearson 1934).
-    low, high = stats.beta.ppf(0.025, wrong, count - wrong + 1), stats.beta.isf(0.025, wrong + 1, count - wrong)
+    low = special.betaincinv(wrong, count - wrong + 1, 0.025)
+    high = special.betainccinv(wrong + 1, count - wrong, 0.025)
     axes.fill_between(coverage, 100 * np.nan_to_num(low), 100 * np.nan_to_num(high, nan=1.0), linewidth=0, alpha=0.12,
                       color=_line(i)["color"])
     axes.plot(coverage, 100 * risk, linewidth=1.2, label=plain(label), **_line(i))

@@ -18,7 +18,7 @@ from calib_jax.evaluation.columns import BESIDE_ERRORS, COLUMNS, Column, numbers
 from calib_jax.evaluation.numbers import cell, digits_of, p_text
 from calib_jax.evaluation.predictions import automatic
 from calib_jax.evaluation.reports.markup import booktabs, csv_text, markdown, markdown_text
-from calib_jax.evaluation.results import EvaluatedSet, Results, Row
+from calib_jax.evaluation.results import FEWEST_UNITS, EvaluatedSet, Results, Row
 from calib_jax.evaluation.verdict import decisions
 from calib_jax.evaluation.verdict.reasons import listed
 
@@ -58,9 +58,12 @@ def note(results: Results) -> str:
   names = {model for _, _, (model, _), _ in results.rows}
   units = _units(results.first[1])
   costs = "".join(f" {sentence}" for pattern, sentence in COSTS.items() if any(re.search(pattern, x) for x in names))
+  means = f"Means over {seeds} seeds, w" if seeds > 1 else "W"
+  intervals = f"ithout intervals, which need {FEWEST_UNITS} or more of them" if results.first[1].has_few_units else (
+    f"ith 95% bootstrap intervals over {units}{' and seeds' if seeds > 1 else ''} ({results.num_resamples:,} "
+    "resamples)")
   return printable(
-    f"{sizes}. {f'Means over {seeds} seeds, w' if seeds > 1 else 'W'}ith 95% bootstrap intervals over "
-    f"{units}{' and seeds' if seeds > 1 else ''} ({results.num_resamples:,} resamples). The ECE has "
+    f"{sizes}. {means}{intervals}. The ECE has "
     f"{results.num_bins} bins and is as computed; the noise floor is the ECE that a perfectly calibrated model with "
     "these confidences would show on as many examples, and p the probability of an ECE as large as this if the model "
     "is calibrated. Debiased errors are without the bias that the size of the set causes; they have the intervals, and "

@@ -5,6 +5,7 @@ Every module of this package is imported, so a new section is one new file, whic
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
+import re
 from typing import Any
 
 from calib_jax._checks.registry import import_modules
@@ -44,6 +45,7 @@ class Section:
 
 
 SECTIONS: dict[str, Section] = {}
+INTERVAL = re.compile(r" \[-?[\d.]+, -?[\d.]+\]$")  # As ``numbers.cell`` writes it.
 
 
 def computed(results: Results, models: Mapping[str, Model]) -> dict[str, Mapping[str, Any]]:
@@ -55,7 +57,10 @@ def tables(results: Results, *, in_text: bool = False) -> list[Table]:
   """Returns the tables of the sections that have something to show, in the order of the page, or those ``in_text``."""
   shown = [section.table(content, results) for name, section in _sorted("on_page")
            if (content := results.sections.get(name)) and section.in_text >= in_text]
-  return [table for tables in shown for table in ([tables] if isinstance(tables, Table) else tables)]
+  few = {name for name, evaluated in results.sets.items() if evaluated.has_few_units}  # Their intervals say nothing.
+  return [dataclasses.replace(table, rows=[[INTERVAL.sub("", cell) for cell in row] if row[0] in few else row
+                               for row in table.rows])
+          for tables in shown for table in ([tables] if isinstance(tables, Table) else tables)]
 
 
 def _sorted(place: str) -> list[tuple[str, Section]]:

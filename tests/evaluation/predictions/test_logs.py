@@ -21,8 +21,8 @@ RIGHT = [{"team": OPTIONS["team"][RNG.integers(3)], "mood": OPTIONS["mood"][RNG.
 
 
 def _systemone(i):
-  answers = {name: {"type": "choice", "probabilities": dict(zip(OPTIONS[name], TICKETS[i][name], strict=True))}
-             for name in OPTIONS}
+  answers = {name: {"type": "choice", "probabilities": dict(zip(OPTIONS[name], TICKETS[i][name], strict=True)),
+                    "confidence": max(TICKETS[i][name])} for name in OPTIONS}
   return {"state": f"secret text {i}", "answers": answers | {"urgent": {"type": "noul", "noul": TICKETS[i]["urgent"]}},
           "labels": RIGHT[i]}
 
@@ -39,7 +39,7 @@ def _harness(i):
   logits = np.log(TICKETS[i]["team"]) - 7
   return {"doc_id": i, "doc": {}, "target": str(i % 3), "arguments": {
     f"gen_args_{k}": {"arg_0": "secret", "arg_1": f" {text}"} for k, text in enumerate("abc")},
-    "filtered_resps": [[str(x), "False"] for x in logits], "acc": 1.0}
+    "filtered_resps": [[str(x), "False"] for x in logits], "acc": float(np.argmax(logits) == i % 3)}
 
 
 def _inspect(i):
@@ -74,6 +74,23 @@ def test_both_forms_of_decision_models_give_the_same_bits(tmp_path):
   one, other = (evaluation.load(_lines(tmp_path / f"{form.__name__}.jsonl", map(form, range(40))))
                 for form in (_systemone, _decisions))
   assert one.logits.tobytes() == other.logits.tobytes() and one.labels.tobytes() == other.labels.tobytes()
+
+
+def test_objects_of_one_id_are_one_group(tmp_path):
+  part = evaluation.load(_lines(tmp_path / "x.jsonl", [_systemone(i) | {"id": f"t{i // 4}"} for i in range(40)]))
+  assert np.bincount(part.groups).tolist() == [12] * 10
+
+
+def test_columns_of_rows_whose_options_differ_are_no_classes(tmp_path):
+  assert list(calibrators.recommended(1000, 5, is_ragged=True)) == ["TS"]
+  labels, rng = np.zeros(400, np.int32), np.random.default_rng(0)
+  logits = np.where(np.arange(3) == np.where(rng.uniform(size=400) < 0.6, 0, 1)[:, None], 5.0, 0.0)
+  whole = evaluation.judge({"a": evaluation.Model({"test": [evaluation.Predictions(
+    logits.astype(np.float32), labels)]}, {})}, num_resamples=20)
+  logits[:, 2] = np.where(np.arange(400) % 2 == 0, -np.inf, 0)
+  ragged = evaluation.judge({"a": evaluation.Model({"test": [evaluation.Predictions(
+    logits.astype(np.float32), labels)]}, {})}, num_resamples=20)
+  assert [any("Predictions of class" in x for x in y.verdict.reasons) for y in (whole, ragged)] == [True, False]
 
 
 def test_a_refusal_does_not_count_and_is_counted(tmp_path):
@@ -125,7 +142,11 @@ def test_judged_answers_batches_and_lists_of_records_are_read(tmp_path):
 @pytest.mark.parametrize(("name", "text", "message"), [
   ("x.jsonl", json.dumps(_systemone(0) | {"labels": {}}), "line 1 is not as answers of a decision model are .*'team'"),
   ("x.jsonl", json.dumps(_systemone(0)) + "\n" + json.dumps({"answers": 3, "labels": {}}), "line 2 is not as answers"),
-  ("x.jsonl", json.dumps(_harness(0) | {"filtered_resps": ["a text"]}), "samples of lm-evaluation-harness are"),
+  ("x.jsonl", json.dumps(_harness(0) | {"filtered_resps": ["a text"]}), "answers are texts without log-likelihoods"),
+  ("x.jsonl", json.dumps(_harness(0) | {"acc": 1.0 - _harness(0)["acc"]}), "its acc [01] says otherwise"),
+  ("x.json", json.dumps([_inspect(0) | {"scores": {name: {"value": "C", "metadata": {"confidence": 0.5}}
+                                                   for name in "ab"}}]), "2 of its scores 'a, b' state a confidence"),
+  ("x.json", json.dumps([_inspect(0) | {"scores": {"a": {"value": "C"}}}]), "none of its scores 'a' state a"),
   ("x.json", "[1, 2]", "object 0, counted from 0, must hold an object"),
   ("x.json", "3", "must hold a list of objects, the log of an evaluation, or answers by id"),
   ("x.json", "{}", "it has no rows"), ("x.json", "[]", "it has no rows"),
@@ -166,6 +187,7 @@ def test_apply_mends_the_probabilities_of_answers_and_nothing_else(form, tmp_pat
       assert q.sum() == pytest.approx(1, abs=1e-6) and (np.argsort(p) == np.argsort(q)).all()
       expected = p ** (1 / float(fitted.params["temperature"]))
       np.testing.assert_allclose(q, expected / expected.sum(), rtol=1e-4)
-      assert answer["type"] == logs.answers_of(new)[name]["type"]
+      mended = logs.answers_of(new)[name]
+      assert answer["type"] == mended["type"] and mended.get("confidence", q.max()) == q.max()
   assert apply.main([f"--calibrator={file}", f"--predictions={paths[1]}", f"--out={tmp_path / 'x.csv'}"]) == 2
   assert "are written as they are read, as .jsonl" in capsys.readouterr().err

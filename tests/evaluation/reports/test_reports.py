@@ -377,3 +377,11 @@ def test_a_browser_shows_the_page_without_overflow_and_sorts_it(page, width, tmp
   if width == 1280:
     assert shown["within"] == 0  # Every column is seen.
   assert shown["up"] == shown["down"][::-1] and shown["sorted"] == "descending"
+
+
+def test_the_band_of_a_risk_of_no_errors_has_a_width():
+  axes = reports.risk_coverage_plot({"a": (np.linspace(1, 0.5, 200), np.arange(200) < 150)})
+  (band,) = axes.collections
+  x, y = band.get_paths()[0].vertices.T
+  place = np.isclose(x, 0.5)  # A hundred right answers, of which no more than 3.6% are wrong (Clopper & Pearson).
+  assert y[place].min() == 0 and y[place].max() == pytest.approx(100 * (1 - 0.025 ** (1 / 100)), rel=1e-6)

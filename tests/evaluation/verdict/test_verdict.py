@@ -331,3 +331,8 @@ def test_no_two_sentences_of_a_verdict_contradict_each_other():
         seen[pattern] += match is not None
       assert not all(found), (case[:-1], pair, lines)
   assert all(seen.values()), {pattern for pattern, number in seen.items() if not number}
+
+
+def test_an_error_that_a_calibrated_model_would_show_is_no_reason_not_to_rely_on_it():
+  errors = [evaluation.Estimate(0.1, 0.1, 0.08, 0.12, 0.05, p_value) for p_value in (0.02, 0.01)]
+  assert [decisions.is_off(error, 1) for error in errors] == [False, True]
