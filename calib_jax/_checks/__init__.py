@@ -10,6 +10,8 @@ from calib_jax._checks.arguments import (
   counts,
   example_values,
   examples,
+  masked,
+  nan_out_of_range,
   paired,
   weights_and_where,
 )
@@ -47,7 +49,8 @@ from calib_jax._checks.values import (
 
 __all__ = ["BINARY", "CREDITS", "aligned", "are_right_on_host", "array", "batch", "check_values", "choice",
            "class_values", "classified", "counts", "credits", "example_values", "examples", "floating", "gathered",
-           "is_outside", "is_readable", "is_traced", "label_values", "mapped_axis", "mask", "masked_class",
+           "is_outside", "is_readable", "is_traced", "label_values", "mapped_axis", "mask", "masked", "masked_class",
+           "nan_out_of_range",
            "one_value_each", "options", "out_of_range",
            "outputs_and_labels", "over_classes", "pair_values", "paired", "rank", "same_shape", "something_counts",
            "suggestion", "warn_of_probs", "weights_and_where"]

@@ -10,8 +10,6 @@ Functions that take both hand one array on, the ``counts`` ``[N]`` of ``counts``
 not count, or bools where no weights were given, so that what is computed without weights stays what it is.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +35,7 @@ FEWEST = 10  # Rows from which on logits that are probabilities are no chance.
 def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | None]:
   """The weights, or None, and which rows count: those of ``where`` whose weight is not 0; or None for all."""
   if weights is None:
-    return None, array(where, "where")
+    return None, where if where is None else array(where, "where")
   weights, where = real_weights(weights, where, np.shape(labels)), mask(where, np.shape(labels))
   return weights, (weights != 0) & (True if where is None else where)
 
@@ -93,19 +91,19 @@ def batch(logits, labels, where, weights=None, *, axis_name: str | None = None, 
   if weights is not None:
     weights = real_weights(weights, where, logits.shape[:-1])
   warn_of_probs(logits, where, fewest=FEWEST, what="losses")
-  logits, labels, valid = _masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
-  label_values(passed, logits.shape[1], where)
-  if labels.ndim == 1:
+  logits, labels, valid = masked(where, logits.shape[:-1], (logits, 0), (labels, 0))
+  are_classes = label_values(passed, logits.shape[1], where)
+  if labels.ndim == 1 and not are_classes:
     logits = nan_out_of_range(logits, labels, logits.shape[1])
-  return logits, labels, counts(weights, valid, logits.dtype)
+  return logits, labels, valid if weights is None else counts(weights, valid, logits.dtype)
 
 
 def classified(probs, labels, where, weights=None) -> tuple[Array, Array, Array]:
   """``(probs [N, K], labels [N], counts [N])``, flattened; ignored rows give class 0 probability 1; counts weigh."""
   probs, labels = outputs_and_labels(probs, labels, name="probs")
   certain = jax.nn.one_hot(jnp.zeros(1, jnp.int32), probs.shape[-1], dtype=probs.dtype)
-  probs, labels, where = _masked(where, labels.shape, (probs, certain), (labels, 0))
-  return probs, labels, counts(weights, where, probs.dtype)
+  probs, labels, where = masked(where, labels.shape, (probs, certain), (labels, 0))
+  return probs, labels, where if weights is None else counts(weights, where, probs.dtype)
 
 
 def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("confidence", "correct")
@@ -113,27 +111,28 @@ def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("co
   """``(scores [N], values [N] as floats, counts [N])``, flattened; ignored rows are zeros; counts are weights."""
   scores, values = floating(scores, names[0]), jnp.asarray(array(values, names[1]))
   same_shape(scores, values, names)
-  scores, values, where = _masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
-  return scores, values, counts(weights, where, scores.dtype)
+  scores, values, where = masked(where, scores.shape, (scores, 0), (values.astype(scores.dtype), 0))
+  return scores, values, where if weights is None else counts(weights, where, scores.dtype)
 
 
 def nan_out_of_range(values: Array, labels: Array, num_classes: int) -> Array:
   """``values`` ``[N, ...]`` or ``[...]`` of examples, NaN where an integer label ``[...]`` is not in ``[0, K)``."""
-  if is_readable(labels) and not np.any(out_of_range(np.asarray(labels), num_classes)):
-    return values
   outside = out_of_range(labels, num_classes)
+  if not isinstance(labels, jax.core.Tracer) and is_readable(labels) and not np.any(outside):
+    return values
   return jnp.where(jnp.expand_dims(outside, range(labels.ndim, values.ndim)), jnp.nan, values)
 
 
-def _masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, ...]:
+def masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, ...]:
   """Arrays whose leading axes ``shape`` are flattened, blank in the rows that are ignored, and ``where`` ``[N]``."""
-  where = mask(where, shape)
-  counted = jnp.ones(math.prod(shape), bool) if where is None else gathered(where).reshape(-1)
-  flat = []
-  for x, blank in arrays_and_blanks:
-    x = gathered(x).reshape(-1, *x.shape[len(shape):])
-    flat.append(x if where is None else _blank_unless(counted, x, blank))
-  return *flat, counted
+  counted, flat = jnp.ones(shape, bool) if where is None else mask(where, shape), []
+  for x, blank in ((counted, None), *arrays_and_blanks):
+    x = gathered(x) if any(jax.typeof(x).sharding.spec) else x
+    x = x.reshape(-1, *x.shape[len(shape):])
+    if where is not None and flat:
+      x = jnp.where(jnp.expand_dims(flat[0], range(1, x.ndim)), x, blank)
+    flat.append(x)
+  return *flat[1:], flat[0]
 
 
 def _blank_unless(where: Array, x: Array, blank) -> Array:

@@ -6,8 +6,6 @@ what it was and what was expected.
 
 from collections.abc import Iterable
 import difflib
-import functools
-import re
 
 import jax
 
@@ -17,13 +15,16 @@ def options(**values_and_limits: tuple[object, str | type | Iterable]) -> None:
   for name, (value, limit) in values_and_limits.items():
     if isinstance(limit, str):
       _number(name, value, limit)
-    else:
-      choice(name, value, (True, False) if limit is bool else limit)
+    elif limit is bool:
+      choice(name, value, (True, False))
+    elif type(value) is not str or value not in (limit := list(limit)):
+      choice(name, value, limit)
 
 
 def _number(name: str, value, limit: str) -> None:
   """Checks a number, unless it is traced, against an interval as a text, or the word beside it."""
-  kind, interval, word = _parsed(limit)
+  interval, _, word = limit.removeprefix("integer ").partition(" or ")
+  kind = "an integer" if limit.startswith("integer ") else "a number"
   if isinstance(value, jax.core.Tracer):
     if kind == "an integer":
       raise _not_static(name, value)
@@ -39,13 +40,6 @@ def _number(name: str, value, limit: str) -> None:
   is_below = float(value) <= high if interval[-1] == "]" else float(value) < high
   if not (is_above and is_below):  # As neither of NaN is.
     raise ValueError(f"{name} must be in {interval}{also}: got {float(value):g}.")
-
-
-@functools.cache
-def _parsed(limit: str) -> tuple[str, str, str | None]:
-  """The kind of number, the interval and the word beside it, of a limit."""
-  integer, interval, word = re.fullmatch(r"(integer )?([\[(]\S+, \S+[\])])(?: or (\S+))?", limit).groups()
-  return "an integer" if integer else "a number", interval, word
 
 
 def choice(name: str, value, choices: Iterable) -> None:

@@ -25,7 +25,7 @@ def array(x, name: str) -> Array | np.ndarray | None:
 
 def floating(x, name: str) -> Array:
   """``x`` as an array of float32 or wider; a TypeError unless it is floating point."""
-  x = array(x, name)
+  x = x if isinstance(x, jax.Array) else array(x, name)
   if isinstance(x, np.ndarray) and x.dtype == np.float16:
     x = x.astype(np.float32)  # XLA cannot do it on processors without an instruction for it, such as those of SSE4.2.
   x = jnp.asarray(x)
@@ -38,9 +38,13 @@ def over_classes(x, name: str) -> Array:
   """``x`` ``[..., K]`` as ``floating`` returns it; a ValueError unless K is at least 2."""
   x = floating(x, name)
   if x.ndim < 1 or x.shape[-1] < 2:
-    binary = _binary(f"{name}[..., 0]") if x.shape[-1:] == (1,) else ""
-    raise ValueError(f"{name} must have at least 2 classes on the last axis: got shape {x.shape}.{binary}")
+    raise _too_few_classes(x, name)
   return x
+
+
+def _too_few_classes(x: Array, name: str) -> ValueError:
+  binary = _binary(f"{name}[..., 0]") if x.shape[-1:] == (1,) else ""
+  return ValueError(f"{name} must have at least 2 classes on the last axis: got shape {x.shape}.{binary}")
 
 
 def _binary(name: str) -> str:
@@ -53,7 +57,11 @@ def _binary(name: str) -> str:
 
 def outputs_and_labels(outputs, labels, *, name: str = "logits", soft: bool = False) -> tuple[Array, Array]:
   """``outputs`` ``[..., K]`` and their ``labels``: ints ``[...]`` or, where ``soft``, also floats ``[..., K]``."""
-  outputs, labels = over_classes(outputs, name), _narrowed(labels)
+  outputs, labels = floating(outputs, name), labels if isinstance(labels, jax.Array) else array(labels, "labels")
+  if outputs.ndim < 1 or outputs.shape[-1] < 2:
+    raise _too_few_classes(outputs, name)
+  is_wide = labels.dtype.kind in "iu" and not np.can_cast(labels.dtype, np.int32)
+  labels = jnp.asarray(_narrowed(labels) if is_wide else labels)
   are_floats = jnp.issubdtype(labels.dtype, jnp.floating)
   soft = soft and are_floats
   binary = _binary(name) if labels.shape == outputs.shape else ""
@@ -71,15 +79,12 @@ def outputs_and_labels(outputs, labels, *, name: str = "logits", soft: bool = Fa
   return outputs, aligned(labels, outputs).astype(outputs.dtype if soft else jnp.int32)
 
 
-def _narrowed(labels) -> Array:
-  """``labels`` as an array; integers that int32 does not hold become -1, whose lowest 32 bits might be a class."""
-  labels = array(labels, "labels")
-  if labels.dtype.kind in "iu" and not np.can_cast(labels.dtype, np.int32):
-    bounds = jnp.iinfo(jnp.int32)
-    low, high = (0 if labels.dtype.kind == "u" else bounds.min), bounds.max
-    where = jnp.where if isinstance(labels, jax.Array) else np.where
-    labels = where((labels < low) | (labels > high), low - 1, labels).astype(np.int32)
-  return jnp.asarray(labels)
+def _narrowed(labels: Array | np.ndarray) -> Array | np.ndarray:
+  """Labels as int32; integers that it does not hold become -1, because their lowest 32 bits might be a class."""
+  bounds = jnp.iinfo(jnp.int32)
+  low, high = (0 if labels.dtype.kind == "u" else bounds.min), bounds.max
+  where = jnp.where if isinstance(labels, jax.Array) else np.where
+  return where((labels < low) | (labels > high), low - 1, labels).astype(np.int32)
 
 
 def out_of_range(labels: Array, num_classes: int) -> Array:
@@ -89,7 +94,10 @@ def out_of_range(labels: Array, num_classes: int) -> Array:
 
 def is_traced(*arrays) -> bool:
   """Whether any of the arrays is traced, so that its values cannot be read."""
-  return any([isinstance(x, jax.core.Tracer) for x in arrays])  # A list is one call of Python, or none.
+  traced = False
+  for x in arrays:
+    traced |= isinstance(x, jax.core.Tracer)
+  return traced
 
 
 def is_readable(*arrays) -> bool:
@@ -110,7 +118,7 @@ def mask(where, shape: tuple[int, ...]) -> Array | None:
   """``where`` as a bool array of ``shape``, or None."""
   if where is None:
     return None
-  where = jnp.asarray(array(where, "where"))
+  where = where if isinstance(where, jax.Array) else jnp.asarray(array(where, "where"))
   if where.dtype != jnp.bool_:
     raise TypeError(f"where must be boolean: got dtype {where.dtype}.")
   if where.shape != shape:

@@ -77,8 +77,9 @@ def class_values(outputs, labels, where=None, *, name: str = "probs", always: bo
 def are_right_on_host(logits, labels) -> bool:
   """Whether NumPy sees without a copy that a fit can take arrays as they are; if not, the other checks say why."""
   # In a fit of 2,000 examples of two classes, the checks one by one take as long as the fit.
-  if is_traced(logits, labels) or not (_is_on_host(logits) and _is_on_host(labels)):
-    return False
+  for x in (logits, labels):
+    if type(x) is not np.ndarray and not _is_on_host(x):
+      return False
   logits, labels = np.asarray(logits), np.asarray(labels)
   if not (logits.dtype in (np.float32, np.float64) and labels.dtype.kind in "iu" and labels.size
           and logits.shape[:-1] == labels.shape and logits.shape[-1] >= 2):
@@ -91,16 +92,24 @@ def are_right_on_host(logits, labels) -> bool:
 
 
 def _is_on_host(x) -> bool:
-  return type(x) is np.ndarray or (isinstance(x, jax.Array) and getattr(x.device, "platform", "") == "cpu")
+  return (isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
+          and getattr(x.device, "platform", "") == "cpu")
 
 
-def label_values(labels, num_classes: int, where=None) -> None:
-  """Checks integer ``labels`` as ``class_values`` does, in O(N); float labels, distributions, are not read."""
-  if not _values_are_checked or not is_readable(labels, where):
-    return
+def label_values(labels, num_classes: int, where=None) -> bool:
+  """Checks integer ``labels`` as ``class_values`` does, in O(N), and says whether all were read and are classes.
+
+  Float labels, distributions, are not read.
+  """
+  if not _values_are_checked or not ((where is None and type(labels) is np.ndarray) or is_readable(labels, where)):
+    return False
   labels = np.asarray(labels).reshape(-1)
-  if labels.size and labels.dtype.kind in "iu" and (labels.min() < 0 or labels.max() >= num_classes):
-    _refuse([_label_rule(labels, num_classes)], where)
+  if not labels.size or labels.dtype.kind not in "iu":
+    return False
+  if labels.min() >= 0 and labels.max() < num_classes:
+    return True
+  _refuse([_label_rule(labels, num_classes)], where)
+  return False
 
 
 def masked_class(logits, why: str) -> None:
@@ -134,7 +143,8 @@ def warn_of_probs(logits: Array, where: Array | None = None, *, fewest: int = 1,
   if where is not None:
     rows = rows[np.asarray(where)[shard.index[:-1]][:most]]
   rows = rows.reshape(-1, logits.shape[-1])
-  if len(rows) >= fewest and _are_probs(rows[:1]) and _are_probs(rows):
+  first = rows[:1]  # It alone shows of most logits that they are none.
+  if len(rows) >= fewest and ((first >= 0) & (first <= 1)).all() and _are_probs(rows):
     warnings.warn(f"logits look like probabilities (rows in [0, 1] that sum to 1), and {what} take logits: pass "
                   "jnp.log(probs) instead, or jnp.log(jnp.maximum(probs, 1e-37)) if some are 0 by rounding.",
                   UserWarning, stacklevel=_level_outside())

@@ -160,18 +160,19 @@ def _log_sum_exp(x: Array, where: Array) -> Array:
   return jnp.where(total == 0, LOWEST, jnp.log(jnp.where(total == 0, 1, total)) + top[..., 0])
 
 
-def entropy_and_divergence(logits: Array) -> tuple[Array, Array]:
+def entropy_and_divergence(logits: Array, top: Array) -> tuple[Array, Array]:
   """The entropy H of softmax(logits), and its divergence log K - H from the uniform distribution: nats, ``[...]``.
 
-  With x the logits relative to the top one t and d = log((1 - p_t) / p_t), log p_k = x_k - softplus(d), so
+  With x the logits relative to the ``top`` one t and d = log((1 - p_t) / p_t), log p_k = x_k - softplus(d), so
 
     H = softplus(d) - Σ p_k x_k    and, as softplus(d) = log Σ exp(x_k),    log K - H = Σ p_k x_k - log mean exp(x_k).
 
   The top class has x_t = 0 and is left out of all sums, so that each is numerically stable where p_t is near 1.
   """
-  top = predicted(logits)
-  others = ~one_hot(top, logits)
-  x, log_normaliser = logits - pick(logits, top)[..., None], jax.nn.softplus(label_odds(logits, top))
+  is_top = one_hot(top, logits)
+  others = ~is_top
+  x = logits - jnp.sum(logits, axis=-1, where=is_top, keepdims=True)
+  log_normaliser = jax.nn.softplus(_log_sum_exp(x, others))
   mean = jnp.sum(jnp.exp(x - log_normaliser[..., None]) * with_lowest(x), axis=-1, where=others)
   # log mean exp(x) is 0 for equal logits: expm1 and log1p are numerically stable there.
   log_mean = jnp.log1p(jnp.sum(jnp.expm1(x), axis=-1, where=others) / logits.shape[-1])

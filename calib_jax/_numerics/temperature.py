@@ -1,13 +1,12 @@
 """Temperature scaling itself, for ``calibrators`` and what stands below it: the T of the smallest NLL, by Newton."""
 
-from collections.abc import Callable
 import math
 
 import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.shapes import ABSENT
-from calib_jax._numerics.softmax import pick, relative_to_top, sum_chunks, unmasked
+from calib_jax._numerics.softmax import pick, sum_chunks, unmasked
 
 Array = jax.Array
 
@@ -32,14 +31,16 @@ def solve_nll(logits: Array, labels: Array, weights: Array, count: Array | None 
   value at an end of T's range: no T is better than equal probabilities, or none is too small. So is that of constant
   logits.
   """
-  sums = _summed(_sums, logits, labels, weights)
+  at_most = max(1, AT_ONCE // logits.shape[1])  # Rows of a chunk: as one, the array would be in memory thrice.
+  sums = sum_chunks(_sums, (logits, labels), weights, at_most)
   added = jnp.where(sums[1] >= 0, 0 if count is None else sums[0] / (count + 1), 0)
   unit, is_constant = _unit(sums[0], weights), sums[0] >= 0
   start = jnp.zeros((), logits.dtype)
   if len(labels) >= MANY_ROWS:
     # The optimum of one row in 16 is a start from which 3 steps over all rows suffice in place of 5.
-    sample = logits[::16], labels[::16], weights[::16]
-    near, _, _ = _log_inverse(*sample, unit, _summed(_sums, *sample), start, 0)
+    sample, sampled = (logits[::16], labels[::16]), weights[::16]
+    sample_sums = sum_chunks(_sums, sample, sampled, at_most)
+    near, _, _ = _log_inverse(*sample, sampled, unit, sample_sums, start, 0)
     start = jnp.where(jnp.abs(near) < math.log(RANGE), near, start)
   log_b, converged, iterations = _log_inverse(logits, labels, weights, unit, sums, start, added)
   return {"temperature": jnp.where(is_constant, 1, unit * jnp.exp(-log_b)), "converged": converged,
@@ -64,24 +65,21 @@ def _unit(mean_sum: Array, weights: Array) -> Array:
 
 
 def _below_top(logits: Array) -> Array:
-  """``relative_to_top``, and -inf for a class that the row does not have."""
-  relative = relative_to_top(logits)
+  """Each row minus its largest logit, as ``relative_to_top``, and -inf for a class that the row does not have."""
+  finite = jnp.maximum(logits, jnp.finfo(logits.dtype).min)
+  relative = finite - jnp.max(finite, axis=-1, keepdims=True)
   return jnp.where(relative <= ABSENT, -jnp.inf, relative)
 
 
 def _row_means(below_top: Array) -> Array:
   """The mean over the classes that each row has ``[N]``."""
-  return jnp.sum(unmasked(below_top), axis=-1) / jnp.sum(below_top != -jnp.inf, axis=-1, dtype=below_top.dtype)
+  has = below_top != -jnp.inf
+  return jnp.sum(below_top, axis=-1, where=has) / jnp.sum(has, axis=-1, dtype=below_top.dtype)
 
 
-def _summed(function: Callable, logits: Array, labels: Array, weights: Array) -> tuple[Array, ...]:
-  """The sums of a function of logits, labels and weights, in chunks: the whole array would be in memory thrice."""
-  return sum_chunks(lambda rows, weights: function(*rows, weights), (logits, labels), weights,
-                    max(1, AT_ONCE // logits.shape[1]))
-
-
-def _sums(logits: Array, labels: Array, weights: Array) -> tuple[Array, Array]:
+def _sums(rows: tuple[Array, Array], weights: Array) -> tuple[Array, Array]:
   """The weighted sums of the mean logit and of the label's logit, both relative to the top."""
+  logits, labels = rows
   centred = _below_top(logits)
   return jnp.sum(weights * _row_means(centred)), jnp.sum(weights * pick(centred, labels))
 
@@ -94,7 +92,8 @@ def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums
   """
   def moments(log_b):
     """The slope in b, E[z] - z_y; E[z]; and Var[z]; each weighted and summed over examples."""
-    def of_rows(logits, labels, weights):
+    def of_rows(rows, weights):
+      logits, labels = rows
       scaled = _below_top(logits) / unit
       e = jnp.exp(jnp.exp(log_b) * scaled)  # At most 1: a softmax would look for the largest logit again.
       p, scaled = e / jnp.sum(e, axis=-1, keepdims=True), unmasked(scaled)
@@ -103,7 +102,7 @@ def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums
       slope = expected - pick(scaled, labels)
       return jnp.sum(weights * slope), jnp.sum(weights * expected), jnp.sum(weights * variance)
 
-    slope, expected, variance = _summed(of_rows, logits, labels, weights)
+    slope, expected, variance = sum_chunks(of_rows, (logits, labels), weights, max(1, AT_ONCE // logits.shape[1]))
     return slope - added / unit, expected, variance
 
   bound = jnp.log(jnp.asarray(RANGE, logits.dtype))

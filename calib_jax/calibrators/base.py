@@ -249,12 +249,13 @@ def _checked(logits, labels, where, weights) -> tuple:
 
 
 def _flat(logits, labels, where, weights) -> tuple[Array, Array, Array]:
-  logits, labels, where = checks.batch(logits, labels, where)
-  logits = without_absent(logits)
+  logits, labels, where = checks.masked(where, labels.shape, (logits, 0), (labels, 0))
+  logits = without_absent(checks.nan_out_of_range(logits, labels, logits.shape[1]))
   logits = jnp.where((pick(logits, labels) == -jnp.inf)[:, None], jnp.nan, logits)
   is_certain = jnp.sum(logits == -jnp.inf, axis=1) == logits.shape[1] - 1
+  where &= ~is_certain
   return (jnp.where(is_certain[:, None], 0, logits), jnp.where(is_certain, 0, labels),
-          checks.counts(weights, where & ~is_certain, logits.dtype))
+          where if weights is None else checks.counts(weights, where, logits.dtype))
 
 
 class NoWeights(ValueError):

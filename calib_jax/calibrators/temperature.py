@@ -88,7 +88,7 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
   """
   options = {"num_bins": num_bins, "norm": norm, "binning": binning, "form": form, "temperature": temperature}
   chosen = {name: value for name, value in options.items() if value is not None}
-  if not callable(objective):
+  if not callable(objective) and (objective != "nll" or chosen):
     _check_options(objective, chosen)
   fit = fit_by(_solve, of_counts=True, objective=objective, **chosen)
   return Calibrator(fit, by_row(_apply), "temperature_scaling", {"objective": objective, **chosen})

@@ -50,7 +50,8 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array, stop
   Array(0.31, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
-  top, (entropy, _) = predicted(logits), entropy_and_divergence(logits)
+  top = predicted(logits)
+  entropy, _ = entropy_and_divergence(logits, top)
   return hard_loss(label_odds(logits, top), target(labels, top, logits), entropy, weights, axis_name,
                    threshold=threshold, stop_gradient=stop_gradient)
 
@@ -105,8 +106,9 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array 
   Array(0.565, dtype=float32)
   """
   logits, labels, weights = checks.batch(logits, labels, where, weights, axis_name=axis_name, soft=True)
-  accurate = target(labels, predicted(logits), logits)
-  return soft_loss(accurate, *entropy_and_divergence(logits), weights, axis_name, threshold=threshold,
+  top = predicted(logits)
+  entropy, divergence = entropy_and_divergence(logits, top)
+  return soft_loss(target(labels, top, logits), entropy, divergence, weights, axis_name, threshold=threshold,
                    temperature=temperature)
 
 

@@ -31,7 +31,7 @@ def test_odds_entropy_and_divergence_keep_their_digits_from_uniform_to_one_hot(d
   scales = np.repeat([1e-6, 1e-3, 0.05, 0.3, 3.0, 10.0], 40)
   logits = (scales[:, None] * np.random.default_rng(0).normal(size=(240, 6))).astype(dtype)
   with jax.enable_x64(dtype == np.float64):
-    actual = jax.jit(lambda z: (predicted(z), label_odds(z, predicted(z)), *entropy_and_divergence(z)))(logits)
+    actual = jax.jit(lambda z: (predicted(z), label_odds(z, predicted(z)), *entropy_and_divergence(z, predicted(z))))(logits)
     top, odds, entropy, divergence = (np.asarray(x) for x in actual)
     assert odds.dtype == entropy.dtype == divergence.dtype == dtype
   expected_top, expected_odds, expected_entropy, expected_divergence = _reference(logits.astype(np.float64))
@@ -46,7 +46,7 @@ def test_odds_entropy_and_divergence_keep_their_digits_from_uniform_to_one_hot(d
 
 def test_the_slope_of_the_entropy_keeps_its_digits_near_one_hot():
   logits = np.array([[0.0, -15.0, -30.0], [-40.0, 0.0, -41.0], [-80.0, -60.0, 0.0]], np.float32)
-  actual = jax.jit(jax.grad(lambda z: jnp.sum(entropy_and_divergence(z)[0])))(logits)
+  actual = jax.jit(jax.grad(lambda z: jnp.sum(entropy_and_divergence(z, predicted(z))[0])))(logits)
   p = np.exp(logits.astype(np.float64)) / np.sum(np.exp(logits.astype(np.float64)), axis=1, keepdims=True)
   mean = np.sum(p * logits, axis=1, keepdims=True)
   others = p * (mean - logits)
