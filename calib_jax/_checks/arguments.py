@@ -117,9 +117,10 @@ def paired(scores, values, where, weights=None, *, names: tuple[str, str] = ("co
 
 def nan_out_of_range(values: Array, labels: Array, num_classes: int) -> Array:
   """``values`` ``[N, ...]`` or ``[...]`` of examples, NaN where an integer label ``[...]`` is not in ``[0, K)``."""
-  outside = out_of_range(labels, num_classes)
-  if not isinstance(labels, jax.core.Tracer) and is_readable(labels) and not np.any(outside):
+  if not isinstance(labels, jax.core.Tracer) and is_readable(labels) and not np.any(
+      out_of_range(np.asarray(labels), num_classes)):
     return values
+  outside = out_of_range(labels, num_classes)
   return jnp.where(jnp.expand_dims(outside, range(labels.ndim, values.ndim)), jnp.nan, values)
 
 

@@ -137,3 +137,36 @@ def of_loss(section: ml_collections.ConfigDict, num_classes: int) -> dict[str, S
     if part.name in LOSS_STATES:
       updates[part.name] = LOSS_STATES[part.name](num_classes, **split_options(part)[1])
   return updates
+
+
+def after_step(states: dict[str, StateUpdate]) -> Callable[..., dict[str, Any]] | None:
+  """Returns what updates all loss states in a step, by logits, and that of a head by its output; None for nothing."""
+  updates = {name: update.on_step for name, update in states.items() if update.on_step}
+
+  def update(loss_states, logits, labels, *, output, **options):
+    return loss_states | {name: on_step(loss_states[name], output if name == "head" else logits, labels, **options)
+                          for name, on_step in updates.items()}
+
+  return update if updates else None
+
+
+def after_epoch(states: dict[str, StateUpdate]) -> Callable[..., tuple[dict[str, Any], dict[str, jax.Array]]] | None:
+  """Returns what updates all loss states after an epoch, with what that of the head publishes; None for nothing."""
+  updates = {name: update for name, update in states.items() if update.on_epoch}
+  publish = "head" in states and states["head"].published
+
+  def update(loss_states, epoch, predictions):
+    new = loss_states | {name: update.on_epoch(loss_states[name], epoch, *predictions.get(update.reads, (None, None)))
+                         for name, update in updates.items()}
+    return new, publish(new["head"]) if publish else {}
+
+  return update if updates else None
+
+
+def report(states: dict[str, StateUpdate]) -> Callable[[dict[str, Any]], dict[str, jax.Array]] | None:
+  """Returns what the loss states log with every step, as a function of them; None for nothing."""
+  reports = {name: update.report for name, update in states.items() if update.report}
+  if not reports:
+    return None
+  return lambda loss_states: {key: value for name, of_state in reports.items()
+                              for key, value in of_state(loss_states[name]).items()}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 import pathlib
 import signal
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import ml_collections
@@ -17,7 +17,7 @@ from calib_jax.training.checkpoints import Checkpoints
 from calib_jax.training.distributed.stopping import Stopped, requests
 from calib_jax.training.engine import program as programs
 from calib_jax.training.engine import stages
-from calib_jax.training.engine.feeding import Feed, on_features
+from calib_jax.training.engine.feeding import Chunk, Feed, on_features
 from calib_jax.training.engine.layout import Layout, predict
 from calib_jax.training.run_log.metric_log import MetricLog
 from calib_jax.training.run_log.progress import Progress
@@ -84,6 +84,18 @@ def train(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], *, s
                          for i in range(len(seeds))]
 
 
+class Call(NamedTuple):
+  """One call of a compiled program, which took the steps of ``chunk``."""
+
+  phase: int
+  name: str  # That of the phase.
+  chunk: Chunk
+  num_examples: int
+  measured: dict[str, jax.Array]
+  asked: float  # When its batches were asked for.
+  waited: float  # Seconds for which the devices waited for them.
+
+
 class Loop:
   """Takes the steps of a run. Its attributes stay the same during a run; ``tree`` holds what a step changes."""
 
@@ -120,58 +132,71 @@ class Loop:
     """Takes the steps of one stage after ``first_step``."""
     if first_step >= stage.last_step or self._ended(tree):
       return tree
-    training, kinds = self.config.training, set()
+    feed = self._feed(stage, tree, first_step)
     seconds: dict[int, float | None] = {}  # Of a step of each phase that has compiled; None until one is timed.
-    phases = stage.plan.phases
+    step, kinds = first_step, set()
+    while step < stage.last_step:
+      call = self._take(stage, feed, tree, step, seconds)
+      step += call.chunk.count
+      self._report(call, step, seconds)
+      tree = self._after(stage, step, tree, requested(step))
+      # The first step that reports, evaluates or ends an epoch also compiles, or imports TensorBoard, for what it does.
+      training, epoch = self.config.training, stage.ends_epoch(step)
+      kind = call.phase, step % training.log_every_steps == 0, epoch and epoch % training.evaluate_every_epochs == 0
+      if kind in kinds:
+        self.progress.count(call.chunk.count, call.num_examples, time.monotonic() - call.asked)
+      kinds.add(kind)
+      if self._ended(tree):
+        break
+    return tree
+
+  def _feed(self, stage: programs.StageProgram, tree: dict[str, Any], first_step: int) -> Feed:
+    """Returns the batches of a stage after ``first_step``; of its features, which it computes, if it keeps them."""
+    training, phases = self.config.training, stage.plan.phases
     if stage.plan.cache_features:
       if not jax.process_index():
         self.progress.note("computing features")
       phases = on_features(phases, stage.feature_step, averages.variables(tree["state"]), training.batch_size,
                            self.layout)
-    feed = Feed(phases, first_step - stage.first_step, self.seeds, self.layout, salt=stage.number,
+    return Feed(phases, first_step - stage.first_step, self.seeds, self.layout, salt=stage.number,
                 batch_size=stage.plan.batch_size or training.batch_size, accumulation=training.accumulation_steps,
                 most=training.log_every_steps if stage.loops else 1)
-    step = first_step
-    while step < stage.last_step:
-      self.profile.step()
-      asked = time.monotonic()
-      phase = feed.phase(step - stage.first_step)
-      chunk = feed.take(step - stage.first_step, self._most(stage, step, seconds.get(phase)))
-      # Time spent on batches is lost only if the devices have meanwhile finished the steps before.
-      waited = (time.monotonic() - asked) * self.reporter.idle()
-      name = stage.plan.phases[phase].name
-      if phase not in seconds and not jax.process_index():
-        self.progress.note(f"compiling the step of {name}")
-      tree["state"], measured = stage.train_steps[phase](tree["state"], chunk.batches, self.keys, chunk.examples,
-                                                         chunk.count)
-      step += chunk.count
-      if averages.enters(training, step - stage.first_step, stage.num_steps, stage.steps_per_epoch):
-        decay = training.average_decay if training.average == "ema" else 1.0
-        tree["average"] = averages.update(tree["average"], tree["state"], decay)
-      self.reporter.add(Measured(step, chunk.count, name, measured))
-      # Only one call is queued on the devices at a time, because each queued call holds its batches in memory.
-      jax.block_until_ready(measured if seconds.get(phase) is None else self.reporter.previous())
-      examples = chunk.num_examples() * self.layout.host[1]
-      if phase in seconds:
-        self.meter.count(chunk.count, examples, waited)
-        seconds[phase] = seconds[phase] or time.monotonic() - asked
-      else:
-        seconds[phase] = None
-        self.meter.compiled(name, time.monotonic() - asked)
-      if not jax.process_index() and self.progress.due(step):
-        self.progress.update(step, float(np.mean(np.asarray(measured["loss"])[chunk.count - 1])))
-      for hook in self.hooks:
-        hook(step, {key: value[0] for key, value in measured.items()})
-      tree = self._after(stage, step, tree, requested(step))
-      # The first step that reports, evaluates or ends an epoch also compiles, or imports TensorBoard, for what it does.
-      epoch = stage.ends_epoch(step)
-      kind = phase, step % training.log_every_steps == 0, epoch and epoch % training.evaluate_every_epochs == 0
-      if kind in kinds:
-        self.progress.count(chunk.count, examples, time.monotonic() - asked)
-      kinds.add(kind)
-      if self._ended(tree):
-        break
-    return tree
+
+  def _take(self, stage: programs.StageProgram, feed: Feed, tree: dict[str, Any], step: int,
+            seconds: dict[int, float | None]) -> Call:
+    """Takes the steps of one call after ``step``, and writes the new state, and its average, to ``tree``."""
+    self.profile.step()
+    asked, training = time.monotonic(), self.config.training
+    phase = feed.phase(step - stage.first_step)
+    chunk = feed.take(step - stage.first_step, self._most(stage, step, seconds.get(phase)))
+    # Time spent on batches is lost only if the devices have meanwhile finished the steps before.
+    waited = (time.monotonic() - asked) * self.reporter.idle()
+    name = stage.plan.phases[phase].name
+    if phase not in seconds and not jax.process_index():
+      self.progress.note(f"compiling the step of {name}")
+    tree["state"], measured = stage.train_steps[phase](tree["state"], chunk.batches, self.keys, chunk.examples,
+                                                       chunk.count)
+    step += chunk.count
+    if averages.enters(training, step - stage.first_step, stage.num_steps, stage.steps_per_epoch):
+      decay = training.average_decay if training.average == "ema" else 1.0
+      tree["average"] = averages.update(tree["average"], tree["state"], decay)
+    return Call(phase, name, chunk, chunk.num_examples() * self.layout.host[1], measured, asked, waited)
+
+  def _report(self, call: Call, step: int, seconds: dict[int, float | None]) -> None:
+    """Hands what a call measured to the log, the meter, the progress line and the hooks, and writes its seconds."""
+    self.reporter.add(Measured(step, call.chunk.count, call.name, call.measured))
+    # Only one call is queued on the devices at a time, because each queued call holds its batches in memory.
+    jax.block_until_ready(call.measured if seconds.get(call.phase) is None else self.reporter.previous())
+    if call.phase in seconds:
+      self.meter.count(call.chunk.count, call.num_examples, call.waited)
+      seconds[call.phase] = seconds[call.phase] or time.monotonic() - call.asked
+    else:
+      seconds[call.phase] = None
+      self.meter.compiled(call.name, time.monotonic() - call.asked)
+    if not jax.process_index() and self.progress.due(step):
+      self.progress.update(step, float(np.mean(np.asarray(call.measured["loss"])[call.chunk.count - 1])))
+    for hook in self.hooks:
+      hook(step, {key: value[0] for key, value in call.measured.items()})
 
   def _most(self, stage: programs.StageProgram, step: int, seconds: float | None) -> int:
     """Returns the largest number of steps in one call after ``step``: it ends where something is due."""

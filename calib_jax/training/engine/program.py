@@ -91,7 +91,8 @@ def build(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], seed
   shape, built, first_step = shape_of(splits[0]), [], 0
   states = loss_state.of_loss(config.loss, shape.num_classes)
   for number, stage in enumerate(planned):
-    program = _build_stage(config, stage, number, first_step, shape, states, seeds, devices)
+    program = _build_stage(config, stage, shape, number=number, first_step=first_step, states=states, seeds=seeds,
+                           devices=devices)
     first_step = program.last_step
     built.append(program)
   samples, predict_step = config.evaluation.samples, built[-1].predict_step
@@ -155,49 +156,17 @@ def check_phases(config: ml_collections.ConfigDict, splits: data.Splits) -> None
       steps_before += stages.phase_steps(phase, size)
 
 
-def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, number: int, first_step: int, shape: Shape,  # noqa: PLR0917
+def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, shape: Shape, *, number: int, first_step: int,
                  states: dict[str, loss_state.StateUpdate], seeds: Sequence[int], devices: Sequence[jax.Device]
                  ) -> StageProgram:
-  size, per_epoch = config.training.batch_size, stage.steps_per_epoch(config.training.batch_size)
-  total = stage.total_steps(size)
-  decays = decayed(stage.optimizer.decay_norms_and_biases)
+  size = config.training.batch_size
+  per_epoch, total = stage.steps_per_epoch(size), stage.total_steps(size)
   # The optimizer keeps no state for parameters that are not trained. Their updates are their gradients, which are 0.
-  optimizer = optax.masked(optimizers.build(stage.optimizer, total, per_epoch, decays),
-                           lambda params: drawing.trainable(params, stage.trained))
+  optimizer = optax.masked(
+    optimizers.build(stage.optimizer, total, per_epoch, decayed(stage.optimizer.decay_norms_and_biases)),
+    lambda params: drawing.trainable(params, stage.trained))
   model = classifier(config, stage.head or config.head, shape.num_classes)
   states = states | head_state.of_head((stage.head or config.head).name, model.head, total / per_epoch)
-  in_steps = {name: update for name, update in states.items() if update.on_step}
-  after_epochs = {name: update for name, update in states.items() if update.on_epoch}
-  reporting = {name: update for name, update in states.items() if update.report}
-
-  def after_step(loss_states, logits, labels, *, output, **options):
-    return {name: in_steps[name].on_step(state, output if name == "head" else logits, labels, **options)
-            if name in in_steps else state for name, state in loss_states.items()}
-
-  def after_epoch(loss_states, epoch, predictions):
-    new = {name: after_epochs[name].on_epoch(state, epoch, *predictions.get(after_epochs[name].reads, (None, None)))
-           if name in after_epochs else state for name, state in loss_states.items()}
-    publish = "head" in states and states["head"].published
-    return new, publish(new["head"]) if publish else {}
-
-  def report(loss_states):
-    return {key: value for name in reporting for key, value in reporting[name].report(loss_states[name]).items()}
-
-  augmentation = dict((stage.augmentation or config.augmentation).items())
-  objective = gradients.Objective(
-    model.clone(from_features=stage.cache_features), loss_fn=None,
-    loss_axis=AXIS if config.loss.scope == "global" else None,
-    augment=data.build_augmentation(num_classes=shape.num_classes, **augmentation),
-    normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
-    l2=stage.optimizer.l2, decays=decays, sums=stage.sums,
-    trained=stage.trained, update_states=after_step if in_steps else None)
-  train_steps = [mapped_steps(
-    steps.train_step, devices, len(seeds), parallel=config.training.parallel, optimizer=optimizer,
-    objective=objective._replace(loss_fn=phase.loss_fn, batch_stats=phase.batch_stats), rate=phase.rate,
-    accumulation=config.training.accumulation_steps, stage_steps=(first_step, total),
-    sharpness=stage.optimizer.sharpness,
-    report_states=report if reporting else None)
-                 for phase in stage.phases]
 
   def initial(key):
     loss_states = {name: update.init() for name, update in states.items()}
@@ -205,16 +174,37 @@ def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, number:
 
   init = jax.jit(jax.vmap(initial), compiler_options=compilation.fewer_passes())
   keys = Layout.of(devices, config.training.parallel).keys(seeds)
+  objective = _objective(config, stage, model, shape, loss_state.after_step(states))
+  train_steps = [mapped_steps(
+    steps.train_step, devices, len(seeds), parallel=config.training.parallel, optimizer=optimizer,
+    objective=objective._replace(loss_fn=phase.loss_fn, batch_stats=phase.batch_stats), rate=phase.rate,
+    accumulation=config.training.accumulation_steps, stage_steps=(first_step, total),
+    sharpness=stage.optimizer.sharpness, report_states=loss_state.report(states)) for phase in stage.phases]
   reestimates = config.training.average == "swa" and any(phase.batch_stats != "none" for phase in stage.phases)
   predicts = functools.partial(predictor, model, shape, len(seeds), devices, parallel=config.training.parallel)
-  return StageProgram(stage, number, first_step, first_step + total, per_epoch, train_steps,
-                      stage.cache_features or may_loop(init, keys, devices), predicts(),
-                      predicts(features=True) if stage.cache_features else None,
-                      mapped(steps.statistics_step, devices, len(seeds), parallel=config.training.parallel, model=model,
-                             normalize=normalizer(shape)) if reestimates else None, init,
-                      _starter(stage, number, init, optimizer, seeds),
-                      jax.jit(jax.vmap(after_epoch, in_axes=(0, None, 0))) if after_epochs else None,
-                      frozenset(update.reads for update in after_epochs.values() if update.reads))
+  after_epoch = loss_state.after_epoch(states)
+  return StageProgram(
+    stage, number, first_step, first_step + total, per_epoch, train_steps,
+    loops=stage.cache_features or may_loop(init, keys, devices), predict_step=predicts(),
+    feature_step=predicts(features=True) if stage.cache_features else None,
+    statistics_step=mapped(steps.statistics_step, devices, len(seeds), parallel=config.training.parallel, model=model,
+                           normalize=normalizer(shape)) if reestimates else None,
+    init=init, start=_starter(stage, number, init, optimizer, seeds),
+    update_states=after_epoch and jax.jit(jax.vmap(after_epoch, in_axes=(0, None, 0))),
+    read_splits=frozenset(update.reads for update in states.values() if update.on_epoch and update.reads))
+
+
+def _objective(config: ml_collections.ConfigDict, stage: stages.Stage, model: models.Classifier, shape: Shape,
+               after_step: Callable | None) -> gradients.Objective:
+  """What the steps of a stage differentiate, but for what its phases add."""
+  augmentation = dict((stage.augmentation or config.augmentation).items())
+  return gradients.Objective(
+    model.clone(from_features=stage.cache_features), loss_fn=None,
+    loss_axis=AXIS if config.loss.scope == "global" else None,
+    augment=data.build_augmentation(num_classes=shape.num_classes, **augmentation),
+    normalize=(lambda features: features) if stage.cache_features else normalizer(shape),
+    l2=stage.optimizer.l2, decays=decayed(stage.optimizer.decay_norms_and_biases), sums=stage.sums,
+    trained=stage.trained, update_states=after_step)
 
 
 def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.GradientTransformation,
