@@ -47,10 +47,10 @@ def read_npz(path: str | os.PathLike, names: Collection[str] | None = None) -> d
 
 
 @contextlib.contextmanager
-def opened_npz(path: str | os.PathLike) -> Iterator["Archive"]:
+def opened_npz(path: str | os.PathLike) -> Iterator["NpzFile"]:
   """Opens an ``.npz``, to look at what it claims before any of it is read; what is wrong with it is a UserError."""
   with _opened(path, ".npz of plain arrays") as file, zipfile.ZipFile(file) as archive:
-    yield Archive(path, archive)
+    yield NpzFile(path, archive)
 
 
 def read_npy(path: str | os.PathLike) -> np.ndarray:
@@ -166,7 +166,7 @@ class _Header(NamedTuple):
     return self.info.compress_type == zipfile.ZIP_STORED and self.claimed >= MAPPED
 
 
-class Archive:
+class NpzFile:
   """An ``.npz`` that is open; ``members`` are its entries by the names of their arrays."""
 
   def __init__(self, path: str | os.PathLike, archive: zipfile.ZipFile):

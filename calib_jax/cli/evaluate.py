@@ -20,7 +20,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.cli import asked, inputs, shared
 from calib_jax.evaluation.predictions import ensembles, fitting
 from calib_jax.evaluation.predictions.calibrated import Calibrated
-from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Fitted, calibrated
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, FittedRows, calibrated
 from calib_jax.evaluation.predictions.headers import listed
 from calib_jax.evaluation.predictions.joining import aligned, aligned_labels
 from calib_jax.evaluation.predictions.predictions import differing
@@ -127,7 +127,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:  # noqa: C901
 
 def _chosen_on(options: argparse.Namespace, fit: evaluation.Predictions | None,
                sets: Mapping[str, evaluation.Predictions], labelled: Mapping[str, calibrators.Calibrator],
-               fitted: Fitted, out_of_fold: Mapping[str, Sequence[Calibrated]] | None
+               fitted: FittedRows, out_of_fold: Mapping[str, Sequence[Calibrated]] | None
                ) -> dict[str, tuple[Calibrated, str]]:
   """Returns predictions by label on which a cut and sets are chosen: what judges them and what fits are others."""
   if options.cut is not None or options.risk is options.sets is None:

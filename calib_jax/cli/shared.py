@@ -19,7 +19,7 @@ from calib_jax._system.files import check_local, stem, write_npz, write_text
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.predictions import automatic, subgroup_fits
-from calib_jax.evaluation.predictions.fitting import Fitted, Model
+from calib_jax.evaluation.predictions.fitting import FittedRows, Model
 from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.evaluation.reports import formats, outputs
 from calib_jax.evaluation.results import SHORT_TABLE, Results
@@ -65,7 +65,7 @@ class Inputs(NamedTuple):
   """What a command judges."""
 
   models: Mapping[str, Model]  # The models by name.
-  fitted: Fitted  # The calibrators to write.
+  fitted: FittedRows  # The calibrators to write.
   cautions: Iterable[str]  # Sentences on calibrators that are known to hurt.
   config: Mapping[str, Any] | None = None  # What the page shows as the config.
   logs: Mapping[str, pathlib.Path] | None = None  # What training logged, by the name of the run.
@@ -179,7 +179,7 @@ def write(options: argparse.Namespace, results: Results, inputs: Inputs) -> None
     note(caution)
 
 
-def _save(fitted: Fitted, failed: Collection[str], used: str | None, out: pathlib.Path) -> None:
+def _save(fitted: FittedRows, failed: Collection[str], used: str | None, out: pathlib.Path) -> None:
   """Writes fitted calibrators by label, and the one to be ``used``, or else the first, also as ``FITTED``."""
   labels = [label for label in fitted if label not in failed]
   main = used if used in labels else next(iter(labels), None)

@@ -8,7 +8,7 @@ from calib_jax._system import lazy
 from calib_jax.evaluation.columns import COLUMNS, Column
 from calib_jax.evaluation.measure_models import evaluate
 from calib_jax.evaluation.measures import measure, per_example
-from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Fitted, Model, calibrated, fit
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, FittedRows, Model, calibrated, fit
 from calib_jax.evaluation.predictions.loading import load, load_labels
 from calib_jax.evaluation.predictions.predictions import KINDS, Predictions, Subgroups, save
 from calib_jax.evaluation.results import (
@@ -24,7 +24,7 @@ from calib_jax.evaluation.results import (
 )
 from calib_jax.evaluation.sections.detection import detection
 
-__all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimate", "EvaluatedSet", "Fitted",
+__all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimate", "EvaluatedSet", "FittedRows",
            "Interval", "Model", "Predictions", "Recommendation", "Results", "Row", "Subgroups", "Values", "Verdict",
            "calibrated", "detection", "evaluate", "fit", "judge", "load", "load_labels", "markdown", "measure", "note",
            "per_example", "save", "to_csv", "to_html", "to_json", "to_latex", "to_rows"]

@@ -27,7 +27,7 @@ class Mean(NamedTuple):
   of: Callable[[Values], np.ndarray]
 
 
-class RiskCoverage(NamedTuple):
+class CurvePart(NamedTuple):
   """A number of the risk–coverage curve."""
 
   number: str  # "area", "excess" (over the area of the best ordering), or "coverage" at ``risk``.
@@ -78,7 +78,7 @@ class Column:
   name: str
   heading: str
   unit: str
-  compute: Mean | RiskCoverage | Error | ClasswiseError | LossPart
+  compute: Mean | CurvePart | Error | ClasswiseError | LossPart
   compare: bool
   bias: BiasModel | None
   group: str
@@ -129,7 +129,7 @@ def within_chance(error: Estimate, _: Interval, resampled: Resampled) -> tuple[f
 
 def _binned(name: str, heading: str, *, compare: bool = False, as_column: str = "", **options) -> Column:
   """A calibration error in bins."""
-  function = functools.partial(resampled_errors.calibration_error, **options)
+  function = functools.partial(resampled_errors.binned_error, **options)
   return Column(name, heading, "%", Error(function, as_column=as_column), compare,
                 bias_model(metrics.calibration_error, **options), BINS, weighted=not as_column)
 
@@ -161,11 +161,11 @@ COLUMNS: dict[str, Column] = {column.name: column for column in (
          within_chance),
   Column("classwise_equal_mass", "classwise ECE %, equal mass", "%", ClasswiseError("equal_mass"), False, NORM_2,
          OTHERS, within_chance, weighted=False),
-  Column("aurc", "AURC %", "%", RiskCoverage("area"), True, None, SCORES, weighted=False),
-  Column("excess_aurc", "E-AURC %", "%", RiskCoverage("excess"), True, None, SCORES, weighted=False),
-  Column("coverage_at_1", "coverage % at 1% risk", "%", RiskCoverage("coverage", 0.01), True, None, SCORES,
+  Column("aurc", "AURC %", "%", CurvePart("area"), True, None, SCORES, weighted=False),
+  Column("excess_aurc", "E-AURC %", "%", CurvePart("excess"), True, None, SCORES, weighted=False),
+  Column("coverage_at_1", "coverage % at 1% risk", "%", CurvePart("coverage", 0.01), True, None, SCORES,
          lower_is_better=False, weighted=False),
-  Column("coverage_at_5", "coverage % at 5% risk", "%", RiskCoverage("coverage", 0.05), True, None, SCORES,
+  Column("coverage_at_5", "coverage % at 5% risk", "%", CurvePart("coverage", 0.05), True, None, SCORES,
          lower_is_better=False, weighted=False),
 )}
 # What stands beside a calibration error as computed, each in a column of its own that is called NAME_floor and so on.

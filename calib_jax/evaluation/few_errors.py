@@ -17,7 +17,7 @@ import dataclasses
 import numpy as np
 from scipy import special
 
-from calib_jax.evaluation.columns import COLUMNS, ClasswiseError, RiskCoverage
+from calib_jax.evaluation.columns import COLUMNS, ClasswiseError, CurvePart
 from calib_jax.evaluation.results import LEVEL, Estimate, Interval, Values
 from calib_jax.intervals.groups import standard_error
 from calib_jax.thresholds.means import binomial_interval
@@ -108,7 +108,7 @@ def of_row(table: dict[str, Estimate], values: Values) -> dict[str, Estimate]:
 
 def _of_curve(table: dict[str, Estimate], values: Values) -> dict[str, Estimate]:
   """The numbers of the risk–coverage curve in a table, with ends for errors that were not seen."""
-  curves = {name: COLUMNS[name].compute for name in table if isinstance(COLUMNS[name].compute, RiskCoverage)}
+  curves = {name: COLUMNS[name].compute for name in table if isinstance(COLUMNS[name].compute, CurvePart)}
   if not curves:
     return {}
   chance = 1 - values.confidence.astype(np.float64) + 1e-12
@@ -138,7 +138,7 @@ def _of_coverages(table: dict[str, Estimate], values: Values) -> dict[str, Estim
   """
   wider = {}
   for name, error in table.items():
-    if not (isinstance(COLUMNS[name].compute, RiskCoverage) and COLUMNS[name].compute.number == "coverage"):
+    if not (isinstance(COLUMNS[name].compute, CurvePart) and COLUMNS[name].compute.number == "coverage"):
       continue
     count = len(values.correct)
     taken = np.unique(np.linspace(1, count, min(count, 1000)).astype(int))

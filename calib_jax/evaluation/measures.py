@@ -18,10 +18,10 @@ from calib_jax.evaluation.columns import (
   FEWER,
   ClasswiseError,
   Column,
+  CurvePart,
   Error,
   LossPart,
   Mean,
-  RiskCoverage,
   computed_by,
 )
 from calib_jax.evaluation.predictions.calibrated import Calibrated
@@ -31,7 +31,7 @@ from calib_jax.intervals import resamples
 from calib_jax.intervals.bias_correction import correlation, interval_of_difference
 from calib_jax.metrics import decomposition
 
-Ordered = Mapping[Hashable, Sequence[resampled_errors.Ordered | resampled_errors.Cells]]  # Of each seed, by row.
+Ordered = Mapping[Hashable, Sequence[resampled_errors.Ordered | resampled_errors.Blocks]]  # Of each seed, by row.
 
 
 class NotNumbers(ValueError):
@@ -144,7 +144,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
     differences[row, other] = {}
     are_few = few_errors.are_few(rows[row]) or few_errors.are_few(rows[other])
     for name, column in COLUMNS.items():
-      if are_few and isinstance(column.compute, RiskCoverage):
+      if are_few and isinstance(column.compute, CurvePart):
         continue  # A few errors decide such a number, and their places may be chance.
       if column.compare and name in changes:
         least, most = _range(column, rows[row])
@@ -183,7 +183,7 @@ def _ordered(rows: Mapping[Hashable, Values], num_bins: int, block: np.ndarray |
   if block is None:
     return {row: [resampled_errors.Ordered(x, num_bins, weights) for x in values.confidence.T]
             for row, values in rows.items()}
-  return {row: [resampled_errors.Cells(*x, block, num_bins, resamples.CELLS, weights)
+  return {row: [resampled_errors.Blocks(*x, block, num_bins, resamples.CELLS, weights)
                 for x in zip(values.confidence.T, values.correct.T, strict=True)] for row, values in rows.items()}
 
 
@@ -197,7 +197,7 @@ def _errors(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray
             for name, column in columns.items()
             if column.compute.slow == is_slow and (not is_slow or num_resamples >= 10 * FEWER)}
   arrays = {row: (values.confidence, values.correct, ordered[row]) for row, values in rows.items()}
-  assessed = resamples.assess(errors, arrays, key=key, groups=next(iter(rows.values())).groups, block=block)
+  assessed = resamples.errors_of_rows(errors, arrays, key=key, groups=next(iter(rows.values())).groups, block=block)
   resampled = {(row, name): error for row, by_name in assessed.items() for name, error in by_name.items()}
   for row, values in rows.items():
     for name, column in classwise.items() if values.class_sums else ():
@@ -242,7 +242,7 @@ def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray 
            num_resamples: int) -> tuple[dict[Hashable, dict[str, Estimate]], dict[tuple, dict[str, Interval]]]:
   """Estimates means and numbers of risk–coverage curves, and their differences, by the same resamples of all rows."""
   pairs, weights = _pairs(rows), next(iter(rows.values())).weights
-  means, curves = computed_by(Mean, weights), computed_by(RiskCoverage, weights)
+  means, curves = computed_by(Mean, weights), computed_by(CurvePart, weights)
   risks = tuple(sorted({column.compute.risk for column in curves.values() if column.compute.number == "coverage"}))
   numbers = [("area", 0.0), ("excess", 0.0), *(("coverage", risk) for risk in risks)]  # As ``risk_coverage`` has them.
   places_of_curves = [numbers.index(column.compute) for column in curves.values()]

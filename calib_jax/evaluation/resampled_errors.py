@@ -5,7 +5,7 @@ order, and prefix sums over it give all bins, of equal width and of equal mass, 
 coverages: O(N) a resample, without a sort. ``formulas`` turns these sums into errors, as it does for the metrics of
 JAX. With those, compiled for resamples, an evaluation would take more than twice as long.
 
-Of many examples, a resample is how often each of some random blocks of them counts, and ``Cells`` adds up the blocks.
+Of many examples, a resample is how often each of some random blocks of them counts, and ``Blocks`` adds up the blocks.
 
 Examples may have weights, whole numbers of ``units``: their sums are integers too, so that one which is left out leaves
 no rounding behind. Only the debiased error and the sweep depend on the unit.
@@ -61,7 +61,7 @@ class Ordered:
 
   @property
   def exact(self) -> "Ordered":
-    """Itself; that of ``Cells`` is not approximate as they are."""
+    """Itself; that of ``Blocks`` is not approximate as they are."""
     return self
 
   def steps(self, counts: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -82,7 +82,7 @@ class Ordered:
     return sums if self.places is None else sums.take(self.places, axis=1)
 
 
-class Cells:
+class Blocks:
   """The examples of one model in cells of near confidences, for resamples of random blocks in place of ``Ordered``."""
 
   def __init__(self, confidence: np.ndarray, correct: np.ndarray, block: np.ndarray, num_bins: int, num_cells: int,
@@ -151,7 +151,7 @@ class Bins(NamedTuple):
 class Sums:
   """Sums over the examples of R resamples whose confidence is at most each of the G that differ, ``[R, 1 + G]``."""
 
-  def __init__(self, ordered: Ordered | Cells, size: np.ndarray, correct: np.ndarray, gap: np.ndarray):
+  def __init__(self, ordered: Ordered | Blocks, size: np.ndarray, correct: np.ndarray, gap: np.ndarray):
     self.ordered, self.size, self.correct = ordered, size, correct  # How many examples, and correct ones.
     self.gap = gap  # The sum of confidence - correct, in units of ``1 / UNIT``.
 
@@ -211,7 +211,7 @@ class Sums:
     return (self.size + self._step * np.arange(len(self.size))[:, None]).ravel()
 
 
-def calibration_error(sums: Sums, *, binning: str = "equal_width", norm: float | str = 1, debias: bool = False
+def binned_error(sums: Sums, *, binning: str = "equal_width", norm: float | str = 1, debias: bool = False
                       ) -> np.ndarray:
   """``metrics.calibration_error`` of each resample, ``[R]``."""
   return formulas.binned_error(*(sums.equal_width if binning == "equal_width" else sums.equal_mass), norm=norm,

@@ -6,14 +6,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import stdtrit
 
 import calib_jax
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.class_errors import ClassSums
-from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, Fitted
+from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, FittedRows
 from calib_jax.evaluation.predictions.predictions import Subgroups
-from calib_jax.intervals import draws
+from calib_jax.intervals import banerjee, draws
 from calib_jax.intervals.groups import effective_number, standard_error
 from calib_jax.intervals.resamples import LEVEL
 
@@ -50,11 +49,9 @@ def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence
   ``of_seeds`` and ``of_other``; these are paired seed by seed if there are as many. It stays the same if there is only
   one seed.
 
-  The squared length of each arm is that over examples plus, for a row of S seeds, the squared standard error over
-  seeds times that of Student's quantile for S - 1 degrees of freedom. Such an interval holds the mean at least as
-  often as it says (Banerjee 1960); with Satterthwaite's degrees of freedom, two or three seeds that happen to agree
-  make it too short. What varies with the example and the seed is in both terms. A row of one seed that is compared
-  with one of several is taken to vary as much from seed to seed as that one.
+  The squared length of each arm is that over examples plus, for a row of S seeds, the squared half width of Banerjee's
+  interval over seeds, which has S - 1 degrees of freedom. What varies with the example and the seed is in both terms. A
+  row of one seed that is compared with one of several is taken to vary as much from seed to seed as that one.
   """
   samples = [np.asarray(x, np.float64) for x in (of_seeds, of_other) if x is not None]
   if len(samples) == 2 and len(samples[0]) == len(samples[1]):
@@ -63,7 +60,7 @@ def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence
   if len(samples) == 2 and len(terms) == 1:
     (variance, freedom), = terms
     terms = [(variance * (freedom + 2), freedom)]  # S² / S + S² / 1 for S = freedom + 1 seeds and one.
-  between = sum(variance * stdtrit(freedom, (1 + LEVEL) / 2) ** 2 for variance, freedom in terms) ** 0.5
+  between = banerjee.half_width(terms, 1 - LEVEL)
   if not between > 0:
     return interval
   low, high = (float(np.hypot(end - interval.estimate, between)) for end in (interval.low, interval.high))
@@ -296,7 +293,7 @@ class Results:
   num_bins: int
   num_resamples: int
   sets: Mapping[str, EvaluatedSet]
-  fitted: Mapping[str, Fitted] = dataclasses.field(default_factory=dict)
+  fitted: Mapping[str, FittedRows] = dataclasses.field(default_factory=dict)
   sections: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   classes: tuple[str, ...] | None = None
   level: float = 0.95

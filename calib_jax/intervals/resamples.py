@@ -63,13 +63,13 @@ def summed(block: np.ndarray | None, values: Iterable[np.ndarray], weights: np.n
   return np.stack(values if block is None else [np.bincount(block, x) for x in values])
 
 
-def assess(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],  # noqa: C901
+def errors_of_rows(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]],  # noqa: C901
            rows: Mapping[Hashable, tuple[np.ndarray, np.ndarray, Sequence[Any]]], *, key: jax.Array,
            groups: np.ndarray | None = None, block: np.ndarray | None = None) -> dict[Hashable, dict[str, Resampled]]:
   """Computes calibration errors of the samples of ``metrics.assess``, which are drawn once for all rows."""
   # ``errors`` has by name a function of the sums of R resamples to ``[R]``, and the number of resamples of each kind,
   # the most for the first. A row has the confidences ``[N, S]`` of S seeds, which are correct, and for each
-  # seed its examples: a ``resampled_errors.Ordered``, or with a ``block`` a ``Cells``. The result has for each row and
+  # seed its examples: a ``resampled_errors.Ordered``, or with a ``block`` a ``Blocks``. The result has for each row and
   # error the arrays ``[1 + S]`` of its mean over seeds and of each seed.
   count, most = len(next(iter(rows.values()))[0]), next(iter(errors.values()))[1]
   group, num_groups = draws.group_numbers(groups, count)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.reports import markup
+from calib_jax.intervals import banerjee
 from experiments.common import markdown, scales
 from experiments.common.rows import Row, Rows
 
@@ -147,14 +147,9 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
     return Difference(0.0, 0.0, 0.0, float("nan"), 1.0, 0.0) if mean == 0 else Difference(mean, *5 * [float("nan")])
   of_images, image_freedom = image_variance(a, b)
   terms = [(deviation**2 / len(differences), len(differences) - 1), (of_images, image_freedom)]
-  half = _half_width(terms, 1 - LEVEL)
+  half = banerjee.half_width(terms, 1 - LEVEL)
   return Difference(mean, mean - half, mean + half, mean / deviation, _p_value(mean, terms),
                     sum(variance for variance, _ in terms) ** 0.5)
-
-
-def _half_width(terms: Sequence[tuple[float, int]], level: float) -> float:
-  """The half width of Banerjee's interval for variances with their degrees of freedom, which misses ``level``."""
-  return sum(variance * float(special.stdtrit(freedom, level / 2)) ** 2 for variance, freedom in terms) ** 0.5
 
 
 def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
@@ -162,7 +157,7 @@ def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
   low, high = math.log(1e-100), 0.0
   for _ in range(60):
     middle = (low + high) / 2
-    low, high = (middle, high) if _half_width(terms, math.exp(middle)) > abs(mean) else (low, middle)
+    low, high = (middle, high) if banerjee.half_width(terms, math.exp(middle)) > abs(mean) else (low, middle)
   return math.exp(high)
 
 

@@ -31,7 +31,8 @@ def test_odds_entropy_and_divergence_keep_their_digits_from_uniform_to_one_hot(d
   scales = np.repeat([1e-6, 1e-3, 0.05, 0.3, 3.0, 10.0], 40)
   logits = (scales[:, None] * np.random.default_rng(0).normal(size=(240, 6))).astype(dtype)
   with jax.enable_x64(dtype == np.float64):
-    actual = jax.jit(lambda z: (predicted(z), label_odds(z, predicted(z)), *entropy_and_divergence(z, predicted(z))))(logits)
+    top = predicted(logits)
+    actual = jax.jit(lambda z: (top, label_odds(z, top), *entropy_and_divergence(z, top)))(logits)
     top, odds, entropy, divergence = (np.asarray(x) for x in actual)
     assert odds.dtype == entropy.dtype == divergence.dtype == dtype
   expected_top, expected_odds, expected_entropy, expected_divergence = _reference(logits.astype(np.float64))

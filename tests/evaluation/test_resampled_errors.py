@@ -14,11 +14,11 @@ from tests.metrics.data import KINDS, pairs
 NUM_BINS = 7
 BIASES = {"ece": metrics.BiasModel(sure_part=0.5), "ks": metrics.BiasModel(rate=2 / 3, sure_part=0.5)}
 ERRORS = {
-  "equal width": (resampled_errors.calibration_error, references.calibration_error, {}),
-  "max": (resampled_errors.calibration_error, references.calibration_error, {"norm": "max"}),
-  "equal mass": (resampled_errors.calibration_error, references.calibration_error, {"binning": "equal_mass"}),
-  "norm 2": (resampled_errors.calibration_error, references.calibration_error, {"binning": "equal_mass", "norm": 2}),
-  "debiased": (resampled_errors.calibration_error, references.calibration_error,
+  "equal width": (resampled_errors.binned_error, references.calibration_error, {}),
+  "max": (resampled_errors.binned_error, references.calibration_error, {"norm": "max"}),
+  "equal mass": (resampled_errors.binned_error, references.calibration_error, {"binning": "equal_mass"}),
+  "norm 2": (resampled_errors.binned_error, references.calibration_error, {"binning": "equal_mass", "norm": 2}),
+  "debiased": (resampled_errors.binned_error, references.calibration_error,
                {"binning": "equal_mass", "norm": 2, "debias": True}),
   "ks": (resampled_errors.ks, references.ks_calibration_error, None),
   "sweep": (resampled_errors.sweep, references.sweep_calibration_error, None),
@@ -79,7 +79,7 @@ def test_cells_of_blocks_have_the_sums_of_the_examples_of_the_blocks(kind):
   block = np.random.default_rng(0).permutation(60) % 8
   counts = np.stack([np.ones(8, int), np.arange(8) % 3, np.arange(8) == 5])
   ordered = resampled_errors.Ordered(confidence, NUM_BINS)
-  cells = resampled_errors.Cells(confidence, correct, block, NUM_BINS, num_cells=60)  # As many as confidences.
+  cells = resampled_errors.Blocks(confidence, correct, block, NUM_BINS, num_cells=60)  # As many as confidences.
   redrawn = np.stack([correct, ~correct])
   for actual, expected in ((cells.sums(counts, correct), ordered.sums(counts[:, block], correct)),
                           (cells.sums(counts[:1], redrawn), ordered.sums(np.ones((1, 60), bool), redrawn))):
@@ -91,7 +91,7 @@ def test_cells_of_blocks_have_the_sums_of_the_examples_of_the_blocks(kind):
     cells.steps(counts, correct), ordered.steps(counts[:, block], correct)))
   np.testing.assert_allclose(actual, expected, rtol=1e-9)
   # A few cells keep the sums of equal-width bins.
-  few = resampled_errors.Cells(confidence, correct, block, NUM_BINS, num_cells=5)
+  few = resampled_errors.Blocks(confidence, correct, block, NUM_BINS, num_cells=5)
   assert len(few.values) < 5 + NUM_BINS and few.exact.sums(counts[:1, block], correct).size[0, -1] == 60
   for actual, expected in zip(few.sums(counts[:1], correct).equal_width, ordered.sums(
       counts[:1, block], correct).equal_width, strict=True):
@@ -105,9 +105,9 @@ def test_assess_draws_and_computes_what_metrics_does(size, groups, name, monkeyp
   samples = [pairs(size, "ties", seed) for seed in range(2)]
   confidence, correct = (np.stack(x, axis=1) for x in zip(*samples, strict=True))
   key = jax.random.key(5)
-  errors = {"ece": (resampled_errors.calibration_error, 40), "ks": (resampled_errors.ks, 12)}
+  errors = {"ece": (resampled_errors.binned_error, 40), "ks": (resampled_errors.ks, 12)}
   ordered = [resampled_errors.Ordered(x, 15) for x in confidence.T]
-  actual = resamples.assess(errors, {"row": (confidence, correct, ordered)}, key=key, groups=groups)["row"]
+  actual = resamples.errors_of_rows(errors, {"row": (confidence, correct, ordered)}, key=key, groups=groups)["row"]
   ends = resamples.intervals(actual, BIASES)
   function = {"ece": metrics.calibration_error, "ks": metrics.ks_calibration_error}[name]
 
@@ -166,7 +166,7 @@ def test_the_separation_of_resamples_is_that_of_their_examples(step):
 def test_few_resamples_have_enough_redraws_for_a_p_value_of_one_of_four_tests():
   confidence = np.full((200, 1), 0.99, np.float32)
   correct = np.arange(200)[:, None] % 2 == 0
-  errors = {"ece": (resampled_errors.calibration_error, 20)}
+  errors = {"ece": (resampled_errors.binned_error, 20)}
   ordered = [resampled_errors.Ordered(confidence[:, 0], 15)]
-  error = resamples.assess(errors, {"row": (confidence, correct, ordered)}, key=jax.random.key(0))["row"]["ece"]
+  error = resamples.errors_of_rows(errors, {"row": (confidence, correct, ordered)}, key=jax.random.key(0))["row"]["ece"]
   assert error.p_value[0] == pytest.approx(1 / 101) and error.noise.shape == (20,)

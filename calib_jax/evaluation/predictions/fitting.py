@@ -23,7 +23,7 @@ PIECES = 64  # Of large arrays, one after another.
 UNCALIBRATED = "none"  # The label of predictions before calibration.
 
 
-class Fitted(dict[str, tuple[calibrators.Calibrator, list[Any]]]):
+class FittedRows(dict[str, tuple[calibrators.Calibrator, list[Any]]]):
   """Calibrators by label, each with a list of its params, one element a seed.
 
   Attributes:
@@ -35,7 +35,7 @@ class Fitted(dict[str, tuple[calibrators.Calibrator, list[Any]]]):
   classes: tuple[str, ...] | None = None
 
   @classmethod
-  def of(cls, fitted: Mapping[str, Any], part: Predictions) -> "Fitted":
+  def of(cls, fitted: Mapping[str, Any], part: Predictions) -> "FittedRows":
     """Returns calibrators that were fitted to the classes of ``part``."""
     result = cls(fitted)
     result.num_classes, result.classes = part.logits.shape[1], None if part.of_label else part.classes
@@ -54,7 +54,7 @@ class Model:
   """
 
   sets: Mapping[str, Sequence[Predictions]]
-  fitted: Fitted
+  fitted: FittedRows
   out_of_fold: Mapping[str, Sequence[Calibrated]] | None = None
 
   def __post_init__(self):
@@ -78,7 +78,7 @@ class Model:
 
 @compilation.running_once()
 def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Calibrator],
-        say: Callable[[str], None] = print, by: str = "") -> Fitted:
+        say: Callable[[str], None] = print, by: str = "") -> FittedRows:
   """Fits each calibrator to each seed's predictions, and reports fits that stopped before their optimum.
 
   Args:
@@ -118,7 +118,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     fitted[label] = (calibrator, params)
     if by and (of_subgroups := subgroup_fits.fit(calibrator, params[0], validation[0], by, label, say)):
       fitted[f"{label} by {by}"] = of_subgroups[0], [of_subgroups[1]]
-  return Fitted.of(fitted, validation[0])
+  return FittedRows.of(fitted, validation[0])
 
 
 def _params(calibrator: calibrators.Calibrator, logits: jnp.ndarray, part: Predictions, say: Callable[[str], None],
@@ -140,7 +140,7 @@ def _share_of_zeros(part: Predictions) -> float:
   return sum(np.count_nonzero((probs == 0) & ~np.isneginf(logits)) for probs, logits in pieces) / part.logits.size
 
 
-def calibrated(fitted: Fitted, label: str, test: Sequence[Predictions]) -> list[Calibrated]:
+def calibrated(fitted: FittedRows, label: str, test: Sequence[Predictions]) -> list[Calibrated]:
   """Returns predictions with one calibrator, which is applied to some rows at a time when they are needed.
 
   Args:

@@ -41,7 +41,7 @@ class Header(NamedTuple):
   are_logarithms: bool = False  # Whether the column holds logarithms of confidences.
 
 
-class Table(NamedTuple):
+class FileTable(NamedTuple):
   """What a table holds: what its columns are, the outputs, and by name the labels and what else was asked for."""
 
   header: Header
@@ -50,7 +50,7 @@ class Table(NamedTuple):
   others: dict[str, np.ndarray]
 
 
-def with_options(table: Table, options: Sequence[Sequence[str]], say: Callable[[str], None]) -> Table:
+def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callable[[str], None]) -> FileTable:
   """Returns a table with the names of the options of each row: its classes or, where they differ by row, its places.
 
   Labels that are texts then are places among the options of their own row, such as those of a question.

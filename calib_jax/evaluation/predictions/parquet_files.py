@@ -13,7 +13,7 @@ from calib_jax._system.errors import FileError, short
 from calib_jax.evaluation.predictions.headers import (
   NAMES,
   OPTIONS,
-  Table,
+  FileTable,
   check_extra,
   read_header,
   stacked,
@@ -26,7 +26,7 @@ SAFE_PYARROW = (14, 0, 1)
 
 
 def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
-                 ) -> Table:
+                 ) -> FileTable:
   """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
   pyarrow, parquet = _imported()
   try:
@@ -52,7 +52,7 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise FileError(f" cannot be read as Parquet ({reason}).") from error
   outputs = stacked([arrays.pop(name) for name in header.outputs], header)
-  table = Table(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
+  table = FileTable(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
   return with_options(table, rows_of_options, say) if options else table
 
 

@@ -220,7 +220,7 @@ def one_of(arrays: Mapping[str, np.ndarray], aliases: Collection[str]) -> str | 
   return next((name for name in aliases if name in arrays), None)
 
 
-def _joined(table: headers.Table, say: Callable[[str], None], ignore_label: int | None, groups: str
+def _joined(table: headers.FileTable, say: Callable[[str], None], ignore_label: int | None, groups: str
             ) -> dict[str, np.ndarray]:
   """Returns the arrays of a table; labels from 1 become labels from 0 where the columns are numbered from 1 too."""
   header, outputs, labels, others = table

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calib_jax._system.errors import FileError, short
-from calib_jax._system.files import Archive, opened_npz
+from calib_jax._system.files import NpzFile, opened_npz
 from calib_jax._system.json_objects import parse_json
 from calib_jax.evaluation.predictions import headers, r_columns
 from calib_jax.evaluation.predictions.text_files import SEPARATORS, check_text, column, fields, lines_of
@@ -220,7 +220,7 @@ def _parquet(path: str | os.PathLike[str], say: Callable[[str], None], most: int
   return Source(header.kind, header.classes, rows(), ragged=fewest < size)
 
 
-def _npz(archive: Archive, say: Callable[[str], None], most: int, records: bool) -> Source:
+def _npz(archive: NpzFile, say: Callable[[str], None], most: int, records: bool) -> Source:
   names = list(archive.members)
   kinds = [_confidence(names, say)] if records else [name for name in headers.OUTPUTS if name in names]
   if not kinds:

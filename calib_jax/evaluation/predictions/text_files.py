@@ -13,7 +13,15 @@ from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.json_objects import parse_json
 from calib_jax.evaluation.predictions import headers, logs, r_columns, written_values
-from calib_jax.evaluation.predictions.headers import NAMES, OPTIONS, Table, by_name, read_header, stacked, with_options
+from calib_jax.evaluation.predictions.headers import (
+  NAMES,
+  OPTIONS,
+  FileTable,
+  by_name,
+  read_header,
+  stacked,
+  with_options,
+)
 from calib_jax.evaluation.predictions.masks import padded
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -24,7 +32,7 @@ TEXT = 100  # Bytes that a text takes in memory beside its characters.
 
 
 def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
-             ) -> Table:
+             ) -> FileTable:
   """Reads the columns of a CSV or TSV file with a header (RFC 4180). Those of ``extra`` are text."""
   separator = SEPARATORS[pathlib.Path(path).suffix.lower()]
   lines = csv.reader(lines_of(path), delimiter=separator, strict=True)
@@ -69,7 +77,7 @@ def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
     raise FileError(f" cannot be read as CSV ({reason}).") from error
   read = {names[i]: _text(text) for i, text in texts.items()}
-  return Table(header, outputs, {name: read.pop(name) for name in header.labels}, read)
+  return FileTable(header, outputs, {name: read.pop(name) for name in header.labels}, read)
 
 
 def fields(lines: Iterable[str], num_fields: int) -> Iterator[list[str]]:
@@ -131,7 +139,7 @@ def _text(text: list[str]) -> np.ndarray:
 
 
 def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
-                ) -> Table:
+                ) -> FileTable:
   """Reads the keys of a file of JSON lines, an object a row. A key with lists, or numbers by class, is ``[N, K]``."""
   try:
     return read_objects(objects_of_lines(path), extra, say, multilabel)
@@ -148,7 +156,7 @@ def objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
 
 
 def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say: Callable[[str], None],  # noqa: C901
-                 multilabel: bool) -> Table:
+                 multilabel: bool) -> FileTable:
   """Reads the keys of objects, each after its place in the file; those of a log are its rows (``logs``)."""
   header, values, options, taken, count = None, {}, None, 0, 0
   is_log, objects = logs.rows(objects, say)
@@ -194,7 +202,7 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
   if is_log and len(set(read[logs.ID])) < count and "" not in read:
     read[""] = read[logs.ID]  # The groups, unless others are named.
   outputs = [read.pop(name) for name in header.outputs]
-  table = Table(header, stacked(outputs, header), {name: read.pop(name) for name in header.labels}, read)
+  table = FileTable(header, stacked(outputs, header), {name: read.pop(name) for name in header.labels}, read)
   if rows_of_options is None or not all(isinstance(x, list) for x in rows_of_options):
     return table
   return with_options(table, rows_of_options, say)

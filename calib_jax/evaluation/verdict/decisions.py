@@ -33,7 +33,7 @@ def is_miscalibrated(error: Estimate, number: int = 1) -> bool:
   return error.p_value < SIGNIFICANCE / number
 
 
-def corrected(interval: Interval, number: int) -> Interval:
+def widened(interval: Interval, number: int) -> Interval:
   """Returns a wider interval, so that ``number`` of its kind hold at once with 95% (Bonferroni of normal intervals)."""
   factor = ndtri(1 - SIGNIFICANCE / 2 / number) / ndtri(1 - SIGNIFICANCE / 2)
   return Interval(interval.estimate, interval.estimate - factor * (interval.estimate - interval.low),
@@ -53,7 +53,7 @@ def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, n
   change = difference(evaluated, metric, row, other)
   if not COLUMNS[metric].compare or change is None or evaluated.has_few_units:
     return ""
-  direction = side(change if number == 1 else corrected(change, number))
+  direction = side(change if number == 1 else widened(change, number))
   if not direction:
     return ""
   return "worse" if (direction > 0) == COLUMNS[metric].lower_is_better else "better"
@@ -88,7 +88,7 @@ def to_use(evaluated: EvaluatedSet, model: str, labels: Sequence[str]) -> str:
 
 def gain(evaluated: EvaluatedSet, model: str, label: str, number: int) -> Interval:
   """Returns by how much a calibrator lowers the log loss, with the interval by which one of ``number`` is tested."""
-  return corrected(difference(evaluated, "nll", (model, UNCALIBRATED), (model, label)), TESTS * number)
+  return widened(difference(evaluated, "nll", (model, UNCALIBRATED), (model, label)), TESTS * number)
 
 
 def best(evaluated: EvaluatedSet, metric: str, rows: Sequence[RowKey], number: int) -> RowKey | None:
@@ -107,12 +107,12 @@ def is_off(error: Estimate, number: int) -> bool:
 
 def is_above(error: Estimate, limit: float, number: int) -> bool:
   """Returns whether a calibration error is above a limit by an interval that holds for ``number`` sets at once."""
-  return corrected(Interval(error.estimate, error.low, error.high), number).low > limit
+  return widened(Interval(error.estimate, error.low, error.high), number).low > limit
 
 
 def excess_of(row: Row) -> Interval:
   """Returns the mean confidence minus the accuracy of a row, with the interval of one of ``TESTS`` tests."""
-  return corrected(row.excess, TESTS).within(-1, 1)
+  return widened(row.excess, TESTS).within(-1, 1)
 
 
 def fault(evaluated: EvaluatedSet, row: RowKey) -> str:
@@ -168,7 +168,7 @@ def least_gain(row: Row, num_classes: int) -> float:
   of the intervals of the mean confidence, of the ECE and of the predicted classes; the largest sum counts.
   """
   excess, error = excess_of(row), row.estimates["ece"]
-  gaps = [max(excess.low, -excess.high), corrected(Interval(error.estimate, error.low, error.high), TESTS).low]
+  gaps = [max(excess.low, -excess.high), widened(Interval(error.estimate, error.low, error.high), TESTS).low]
   gains = [2 * max(gap, 0.0) ** 2 for gap in gaps]
   if num_classes:
     of_class = class_gaps(row.values, num_classes)

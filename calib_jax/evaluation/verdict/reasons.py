@@ -181,7 +181,7 @@ def subgroup_text(results: Results, row: RowKey, subgroup: Subgroup) -> str:
   number = sum(x.worse_p_value is not None for of_array in decisions.subgroups(results, row).values()
                for x in of_array.values())
   of_several = f" (corrected for {number} subgroups)" if number > 1 else ""
-  return f"{offset_text(decisions.corrected(subgroup.offset, max(number, 1)).within(-1, 1))}{of_several}"
+  return f"{offset_text(decisions.widened(subgroup.offset, max(number, 1)).within(-1, 1))}{of_several}"
 
 
 def _sets(results: Results, row: RowKey) -> list[str]:

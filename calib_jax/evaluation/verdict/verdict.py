@@ -70,7 +70,7 @@ def _models(evaluated: EvaluatedSet, calibrators: Mapping[str, Sequence[str]]) -
   of = f"{names[runner_up]}{f', the next of {len(rows)} models' if len(rows) > 2 else ''}"
   low, high = distinct_texts(nll[leader], nll[runner_up])
   shares = "{:.1f} against {:.1f}% accuracy".format(*(100 * accuracy[row] for row in (leader, runner_up)))
-  gain, more = (decisions.corrected(decisions.difference(evaluated, name, *pair), 2)
+  gain, more = (decisions.widened(decisions.difference(evaluated, name, *pair), 2)
                 for name, pair in (("nll", (runner_up, leader)), ("accuracy", (leader, runner_up))))
   kind, numbers = "prefer", {"log_loss": nll[leader], "log_loss_of_other": nll[runner_up],
                              "accuracy": accuracy[leader], "accuracy_of_other": accuracy[runner_up]}

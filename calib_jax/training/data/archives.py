@@ -32,7 +32,7 @@ _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error,
             RuntimeError, NotImplementedError, MemoryError)
 
 
-class Archive(NamedTuple):
+class Published(NamedTuple):
   """An archive: its file's name, its SHA-256 and the function that reads it."""
 
   file: str
@@ -212,12 +212,12 @@ def _pictures(path: pathlib.Path, names: list[str], read_file: Callable[[str, in
 # authors of Tiny ImageNet publish no hash: this one stands in several public repositories, for the file of 248,100,043
 # bytes whose MD5 loaders for PyTorch check, 90528d7ca1a48142e341f4ef8d21d0de.
 ARCHIVES = {
-  "cifar10": Archive("cifar-10-python.tar.gz", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-                     functools.partial(_cifar, train=tuple(f"data_batch_{i}" for i in range(1, 6)), test="test_batch",
-                                       labels="labels", meta="batches.meta", names="label_names")),
-  "cifar100": Archive("cifar-100-python.tar.gz", "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-                      functools.partial(_cifar, train=("train",), test="test", labels="fine_labels", meta="meta",
-                                        names="fine_label_names")),
-  "tiny_imagenet": Archive("tiny-imagenet-200.zip", "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
-                           _tiny_imagenet),
+  "cifar10": Published("cifar-10-python.tar.gz", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+                       functools.partial(_cifar, train=tuple(f"data_batch_{i}" for i in range(1, 6)), test="test_batch",
+                                         labels="labels", meta="batches.meta", names="label_names")),
+  "cifar100": Published("cifar-100-python.tar.gz", "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+                        functools.partial(_cifar, train=("train",), test="test", labels="fine_labels", meta="meta",
+                                          names="fine_label_names")),
+  "tiny_imagenet": Published("tiny-imagenet-200.zip",
+                             "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821", _tiny_imagenet),
 }

@@ -150,7 +150,7 @@ class Run:
     """Returns the run's own data, split as it was for ``seed`` (default: the first)."""
     return load_splits(self.config, self.seeds[0] if seed is None else seed)
 
-  def calibrators(self) -> evaluation.Fitted:
+  def calibrators(self) -> evaluation.FittedRows:
     """Fits the calibrators of ``config.evaluation`` to the validation split, and saves them in ``calibrators/``.
 
     If it has any, and ``recommended`` is true, so is what ``calib_jax.calibrators.recommended`` adds.

@@ -90,7 +90,7 @@ def test_twenty_groups_of_equal_rows_are_seldom_called_over_or_underconfident():
     confidence = 1 / (1 + np.exp(-np.abs(2 * (1 + rng.normal(size=20)))))
     correct = rng.uniform(size=20) < confidence
     of_groups = values_of(confidence[groups], correct[groups], groups)
-    accused += decisions.side(decisions.corrected(of_groups.excess(), decisions.TESTS)) != 0
+    accused += decisions.side(decisions.widened(of_groups.excess(), decisions.TESTS)) != 0
   assert accused <= 4
 
 
