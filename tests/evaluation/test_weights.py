@@ -15,7 +15,7 @@ from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import measures, reports, sections, subgroups
 from calib_jax.evaluation.predictions.predictions import Subgroups
 from calib_jax.evaluation.reports import formats
-from calib_jax.evaluation.resampled_errors import MOST, UNIT, Ordered, calibration_error, units
+from calib_jax.evaluation.resampled_errors import MOST, UNIT, Ordered, binned_error, units
 from calib_jax.evaluation.sections.options import of_values
 from calib_jax.intervals import resamples
 from calib_jax.intervals.groups import effective_number, standard_error
@@ -99,7 +99,7 @@ def test_p_values_of_calibrated_models_are_as_small_as_they_say(by_confidence):
     weights = np.exp(rng.normal(size=N) + by_confidence * 3 * confidence)
     ordered, every = Ordered(confidence, 15, units(weights)), np.ones((1, N), bool)
     outcomes = rng.random((100, N), np.float32) < confidence  # The first is the observed one.
-    errors = calibration_error(ordered.sums(every, outcomes))
+    errors = binned_error(ordered.sums(every, outcomes))
     small += np.sum(errors[1:] >= errors[0]) < 5
   assert abs(small / draws - 0.05) <= 3 * (0.05 * 0.95 / draws) ** 0.5
 

@@ -84,8 +84,9 @@ EQUAL = {  # Metrics, and what they are of float64 pairs.
 }
 
 
-@pytest.mark.parametrize("kind", ["bools", "zeros and ones", "integers", "credits", "credits in float64"])
-@pytest.mark.parametrize("name", EQUAL)
+@pytest.mark.parametrize(("name", "kind"), [
+  *((name, kind) for name in EQUAL for kind in ("bools", "credits")),
+  *(("ks", kind) for kind in ("zeros and ones", "integers", "credits in float64"))])
 def test_errors_of_bools_and_credits_are_those_of_float64(name, kind):
   metric, reference = EQUAL[name]
   correct = {"bools": RIGHT, "zeros and ones": RIGHT.astype(np.float32), "integers": RIGHT.astype(int),
@@ -94,7 +95,8 @@ def test_errors_of_bools_and_credits_are_those_of_float64(name, kind):
   expected = reference(c.astype(np.float64), correct.astype(np.float64))
   np.testing.assert_allclose(metric(c, correct), expected, rtol=2e-5, atol=2e-7)
   np.testing.assert_allclose(metric(c.tolist(), correct.tolist()), expected, rtol=2e-5, atol=2e-7)
-  np.testing.assert_allclose(jax.jit(metric)(c, correct), expected, rtol=2e-5, atol=2e-7)
+  if kind == "credits":
+    np.testing.assert_allclose(jax.jit(metric)(c, correct), expected, rtol=2e-5, atol=2e-7)
 
 
 @pytest.mark.parametrize("binning", ["equal_mass", "equal_width"])
@@ -120,6 +122,8 @@ def test_a_credit_is_the_mean_of_outcomes_that_share_a_confidence(metric):
   y = RNG.uniform(size=600) < c**2
   credit = np.repeat(y.reshape(60, 10).mean(1), 10).astype(np.float32)
   np.testing.assert_allclose(metric(c, credit), metric(c, y), rtol=2e-5, atol=1e-6)
+  if metric not in (metrics.calibration_error, metrics.aurc):  # The others read masks and weights as these do.
+    return
   where = RNG.uniform(size=600) < 0.7
   hidden = np.where(where, credit, np.nan).astype(np.float32)
   np.testing.assert_allclose(metric(c, hidden, where=where), metric(c[where], credit[where]), rtol=2e-5, atol=1e-6)
@@ -175,8 +179,7 @@ def test_what_is_no_credit_is_refused_with_its_row(call, values, first):
 @pytest.mark.parametrize("metric", [metrics.calibration_error, metrics.ks_calibration_error, metrics.aurc,
                                     metrics.smooth_calibration_error, metrics.sweep_calibration_error])
 def test_what_is_no_credit_is_nan_where_it_cannot_be_read(metric):
-  for values in (np.where(RIGHT, 2.0, 0.0).astype(np.float32), RNG.integers(0, 10, N)):
-    assert jnp.isnan(jax.jit(metric)(CONFIDENCE, values))
+  assert jnp.isnan(jax.jit(metric)(CONFIDENCE, RNG.integers(0, 10, N)))
 
 
 def test_credits_have_no_noise_floor_and_no_p_value():
