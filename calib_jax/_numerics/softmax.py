@@ -172,7 +172,8 @@ def entropy_and_divergence(logits: Array, top: Array) -> tuple[Array, Array]:
   is_top = one_hot(top, logits)
   others = ~is_top
   x = logits - jnp.sum(logits, axis=-1, where=is_top, keepdims=True)
-  log_normaliser = jax.nn.softplus(_log_sum_exp(x, others))
+  # The top class's own x is 0, but NaN if its logit is inf, which the entropy must not hide.
+  log_normaliser = jax.nn.softplus(_log_sum_exp(x, others) - jnp.sum(x, axis=-1, where=is_top))
   mean = jnp.sum(jnp.exp(x - log_normaliser[..., None]) * with_lowest(x), axis=-1, where=others)
   # log mean exp(x) is 0 for equal logits: expm1 and log1p are numerically stable there.
   log_mean = jnp.log1p(jnp.sum(jnp.expm1(x), axis=-1, where=others) / logits.shape[-1])
