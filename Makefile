@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-as-users test-slow test-all test-lowest test-gpu lint types docs clean
+.PHONY: demo test test-as-users test-slow test-all test-lowest test-gpu lint new-check types docs clean
 
 # The demo needs less than the tests: what requirements.txt has under core, train and report, and no TensorFlow.
 demo: .venv/demo
@@ -49,6 +49,10 @@ test-gpu: .venv/ready
 
 lint: .venv/ready
 	$(BIN)/ruff check .
+
+# What a new loss, calibrator, metric or other part still lacks; it writes the losses' types.
+new-check: .venv/ready
+	$(BIN)/python -m tests.new_check
 
 types: .venv/ready
 	$(BIN)/pyrefly check

@@ -1,6 +1,7 @@
 """CIFAR-100, WRN-28-10, focal loss + soft AvUC, at the scale of Karandikar et al. 2021 (Section 5.1, Appendix G).
 
 Run: python main.py --config=configs/cifar100_savuc.py --workdir=runs/cifar100_savuc
+Values: sgd, rate 0.4, 200 epochs, batch 512, l2 0.0002.
 
 SGD with momentum 0.9 for 200 epochs, global batch 512 (64 on each of 8 devices), at the rate 0.4: the printed base
 rate 0.1 times 512/128, as the library that the paper builds on scales it. For 0.1 itself, the other reading of the

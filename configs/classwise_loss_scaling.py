@@ -1,6 +1,15 @@
 """Jung et al. 2023, class-wise loss scaling: the networks whose logits it calibrates.
 
 Run: python main.py --config=configs/classwise_loss_scaling.py:cifar10_lt.densenet40 --workdir=runs/cell
+Values:
+  cifar10_lt.densenet40, cifar100_lt.densenet40: sgd, rate 0.01, 200 epochs, batch 128, coupled weight decay 0.0001
+  cifar10_lt.resnet110, cifar100_lt.resnet110: sgd, rate 0.1, 200 epochs, batch 128, coupled weight decay 0.0001
+  cifar10_lt.resnet110_stochastic_depth: sgd, rate 0.04, 200 epochs, batch 128, coupled weight decay 0.0001
+  cifar10_lt.wide_resnet28_10: sgd, rate 0.1, 200 epochs, batch 128, coupled weight decay 0.0005
+  cifar100_lt.wide_resnet28_10: sgd, rate 0.1, 200 epochs, batch 128, coupled weight decay 0.0005
+  cifar100_lt.resnet110_stochastic_depth: sgd, rate 0.05, 200 epochs, batch 128, coupled weight decay 0.001
+  cifar10, cifar100: sgd, rate 0.1, 350 epochs, batch 128, coupled weight decay 0.0005
+  imagenet2012: sgd, rate 0.1, 90 epochs, batch 256, coupled weight decay 0.0001
 
 The text after the colon is DATA.NETWORK, because the method is a calibrator; a wrong one lists what there is. The paper
 trains the networks on long-tailed data itself. It takes the logits of the others from elsewhere and does not print how

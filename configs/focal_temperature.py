@@ -1,6 +1,9 @@
 """Komisarenko & Kull 2024, the focal family and focal temperature scaling: ResNet-50 on the data sets of Table 1.
 
 Run: python main.py --config=configs/focal_temperature.py:cifar10.resnet50.focal_3 --workdir=runs/cell
+Values:
+  cifar100, cifar10: sgd, rate 0.1, 350 epochs, batch 128, coupled weight decay 0.0005
+  tiny_imagenet: sgd, rate 0.1, 100 epochs, batch 64, coupled weight decay 0.0005
 
 The text after the colon is DATA.NETWORK.LOSS; without a loss it trains cross entropy, and a wrong one lists what there
 is.

@@ -1,6 +1,9 @@
 """Ni et al., MaC-Cal: nine networks of Tables 1 and 3, whose methods are losses, augmentations and heads.
 
 Run: python main.py --config=configs/mac_cal.py:cifar10.resnet50.masked --workdir=runs/cell
+Values:
+  cifar10, cifar100: sgd, rate 0.1, 350 epochs, batch 128, coupled weight decay 0.0005
+  tiny_imagenet: sgd, rate 0.1, 100 epochs, batch 128, coupled weight decay 0.0005
 
 The text after the colon is DATA.NETWORK.METHOD; without a method it trains cross entropy, and a wrong one lists what
 there is.

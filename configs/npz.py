@@ -1,6 +1,7 @@
 """Your own images in a .npz file, a small CNN, cross entropy; one seed.
 
 Run: python main.py --config=configs/npz.py --workdir=runs/mine --config.data.path=my_images.npz
+Values: sgd, rate 0.1, 20 epochs, batch 64, coupled weight decay 0.0005.
 
 The file holds ``images`` (uint8 [N, H, W, C] or [N, H, W]) and ``labels`` (integers from 0), or both for training and
 test; see docs/data_and_models.md. All values are ours. The 1,797 digits of scikit-learn, enlarged to 24x24, took two

@@ -1,6 +1,9 @@
 """Karandikar et al. 2021, soft calibration objectives: WRN-28-10 on CIFAR, and ResNet-50 on ImageNet.
 
 Run: python main.py --config=configs/soft_calibration.py:cifar100.wide_resnet28_10.focal+soft_avuc --workdir=runs/cell
+Values:
+  cifar100, cifar10: sgd, rate 0.4, 200 epochs, batch 512, l2 0.0002
+  imagenet2012: sgd, rate 0.2, 90 epochs, batch 512, l2 0.0001
 
 The text after the colon is DATA.NETWORK.LOSS; without a loss it trains cross entropy, and a wrong one lists what there
 is.

@@ -217,13 +217,6 @@ def test_every_paper_that_is_cited_is_in_the_references_with_its_link():
         assert f"{author} {year}" in listed, f"{place} cites {author} {year}, which docs/references.bib does not list"
 
 
-def test_every_loss_and_calibrator_has_its_paper():
-  named = {name for *_, note in PAPERS for name in re.findall(r"[\w.]+", note)}
-  known = {f"losses.{name}" for name in (*losses.PER_EXAMPLE, *losses.PER_BATCH)} | {
-    f"calibrators.{name}" for name in calibrators.CALIBRATORS} - {"calibrators.identity"}
-  assert known <= named
-
-
 def test_every_field_of_a_run_is_explained():
   def fields(section, prefix=""):
     for name, value in section.items():

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from calib_jax import calibrators, losses, metrics
-from tests import loss_stubs
+from tests import new_check
 from tests.programs import ROOT
 
 PYREFLY = pathlib.Path(sys.executable).parent / "pyrefly"
@@ -31,8 +31,9 @@ def test_a_type_checker_reports_wrong_calls_and_no_others():
   assert reported == {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
 
 
-def test_the_stub_of_the_losses_is_what_their_signatures_say():
-  assert loss_stubs.PATH.read_text(encoding="utf-8") == loss_stubs.stub(), "run python -m tests.loss_stubs"
+def test_no_part_lacks_what_a_new_one_needs():
+  assert not new_check.missing(), "run make new-check"
+  assert new_check.PATH.read_text(encoding="utf-8") == new_check.stub(), "run make new-check"
 
 
 @pytest.mark.parametrize("module", [losses, metrics, calibrators])

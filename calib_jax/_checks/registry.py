@@ -25,7 +25,7 @@ def register(registry: MutableMapping[str, Callable], name: str | None = None) -
 def import_modules(package: str) -> None:
   """Imports every file of a package, so that what they register is found: a new file needs no other line."""
   for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-    if not module.ispkg:
+    if not module.ispkg and not module.name.endswith(".__main__"):
       importlib.import_module(module.name)
 
 

@@ -32,52 +32,22 @@ so.
 """
 
 from calib_jax._checks.registry import import_modules
-from calib_jax.losses.adaptive_focal import (
-  AdaptiveFocalState,
-  adaptive_focal,
-  init_adaptive_focal,
-  update_adaptive_focal,
-)
+from calib_jax.losses.adaptive_focal import AdaptiveFocalState, init_adaptive_focal, update_adaptive_focal
 from calib_jax.losses.catalogue import PER_BATCH, PER_EXAMPLE, get, options
-from calib_jax.losses.class_adaptive import (
-  ClassAdaptiveState,
-  class_adaptive_label_smoothing,
-  init_class_adaptive,
-  update_class_adaptive,
-)
-from calib_jax.losses.class_means import generative_cross_entropy, mdca
+from calib_jax.losses.class_adaptive import ClassAdaptiveState, init_class_adaptive, update_class_adaptive
 from calib_jax.losses.composition import composite
 from calib_jax.losses.consistency import jensen_shannon_consistency
-from calib_jax.losses.focal import dual_focal, focal, inverse_focal, properized_focal, sample_dependent_focal
-from calib_jax.losses.kernels import kde_ece, mmce
-from calib_jax.losses.margins import (
-  adaptive_conditional_label_smoothing,
-  margin_label_smoothing,
-  pairwise_constraints,
-  square,
-)
-from calib_jax.losses.proper import brier, brier_weighted_cross_entropy, cross_entropy
-from calib_jax.losses.selective import (
-  SelectiveRiskState,
-  aurc,
-  init_selective_risk,
-  selective_risk,
-  update_selective_risk,
-)
-from calib_jax.losses.soft_binned import soft_binned_ece, soft_binned_marginal_ece
+from calib_jax.losses.selective import SelectiveRiskState, init_selective_risk, update_selective_risk
 from calib_jax.losses.tasks import keras, two_class
-from calib_jax.losses.uncertainty import avuc, soft_avuc
 
 import_modules(__name__)  # A new file of this package registers what it holds.
+# Every loss is a name of this module; editors and type checkers read them in ``__init__.pyi``.
+globals().update({**PER_EXAMPLE, **PER_BATCH})
 
-__all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "ClassAdaptiveState", "SelectiveRiskState",
-           "adaptive_conditional_label_smoothing", "adaptive_focal", "aurc", "avuc", "brier",
-           "brier_weighted_cross_entropy", "class_adaptive_label_smoothing", "composite", "cross_entropy", "dual_focal",
-           "focal", "generative_cross_entropy", "get", "init_adaptive_focal", "init_class_adaptive",
-           "init_selective_risk", "inverse_focal", "jensen_shannon_consistency", "kde_ece", "keras",
-           "margin_label_smoothing", "mdca", "mmce", "options", "pairwise_constraints", "properized_focal",
-           "sample_dependent_focal", "selective_risk", "soft_avuc", "soft_binned_ece", "soft_binned_marginal_ece",
-           "square", "two_class", "update_adaptive_focal", "update_class_adaptive", "update_selective_risk"]
+__all__ = ["PER_BATCH", "PER_EXAMPLE", "AdaptiveFocalState", "ClassAdaptiveState", "SelectiveRiskState", "composite",
+           "get", "init_adaptive_focal", "init_class_adaptive", "init_selective_risk", "jensen_shannon_consistency",
+           "keras", "options", "two_class", "update_adaptive_focal", "update_class_adaptive", "update_selective_risk"]
+__all__ += [*PER_EXAMPLE, *PER_BATCH]
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,5 @@
-# Written by python -m tests.loss_stubs
-# ruff: noqa: I001
+# Written by make new-check
+# ruff: noqa: I001, RUF022
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, overload
 from jax import Array
@@ -23,7 +23,7 @@ from calib_jax.losses.selective import (SelectiveRiskState, aurc, init_selective
 from calib_jax.losses.soft_binned import (soft_binned_ece, soft_binned_marginal_ece)
 from calib_jax.losses.tasks import (keras, two_class)
 from calib_jax.losses.uncertainty import (avuc, soft_avuc)
-__all__ = ['PER_BATCH', 'PER_EXAMPLE', 'AdaptiveFocalState', 'ClassAdaptiveState', 'SelectiveRiskState',
+__all__ = ['AdaptiveFocalState', 'ClassAdaptiveState', 'PER_BATCH', 'PER_EXAMPLE', 'SelectiveRiskState',
   'adaptive_conditional_label_smoothing', 'adaptive_focal', 'aurc', 'avuc', 'brier', 'brier_weighted_cross_entropy',
   'class_adaptive_label_smoothing', 'composite', 'cross_entropy', 'dual_focal', 'focal', 'generative_cross_entropy',
   'get', 'init_adaptive_focal', 'init_class_adaptive', 'init_selective_risk', 'inverse_focal',
@@ -34,7 +34,7 @@ __all__ = ['PER_BATCH', 'PER_EXAMPLE', 'AdaptiveFocalState', 'ClassAdaptiveState
 _PerExampleName = Literal['focal', 'sample_dependent_focal', 'inverse_focal', 'dual_focal', 'properized_focal',
   'adaptive_focal', 'cross_entropy', 'brier_weighted_cross_entropy', 'brier', 'class_adaptive_label_smoothing',
   'square', 'margin_label_smoothing', 'adaptive_conditional_label_smoothing', 'pairwise_constraints']
-_PerBatchName = Literal['mdca', 'generative_cross_entropy', 'mmce', 'kde_ece', 'aurc', 'selective_risk',
+_PerBatchName = Literal['aurc', 'selective_risk', 'mdca', 'generative_cross_entropy', 'mmce', 'kde_ece',
   'soft_binned_ece', 'soft_binned_marginal_ece', 'avuc', 'soft_avuc']
 
 class _PerExample(Protocol):
@@ -95,6 +95,14 @@ def get(name: Literal['adaptive_conditional_label_smoothing'], *, margin: float 
 def get(name: Literal['pairwise_constraints'], *, discrimination_weight: float | Array = ...,
   exclusion_weight: float | Array = ..., where: ArrayLike | None = ...) -> _PerExample: ...
 @overload
+def get(name: Literal['aurc'], *, confidence: scores.Score = ..., loss: Loss = ..., estimator: str = ...,
+  where: ArrayLike | None = ..., weights: ArrayLike | None = ..., axis_name: str | None = ...) -> _PerBatch: ...
+@overload
+def get(name: Literal['selective_risk'], *, variant: str = ..., low_confidence_coverage: float | Array = ...,
+  smoothing: float | Array = ..., num_bins: int = ..., confidence: scores.Score = ..., score_range: tuple[float,
+  float] | None = ..., loss: Loss = ..., counts: ArrayLike | None = ..., where: ArrayLike | None = ...,
+  weights: ArrayLike | None = ..., axis_name: str | None = ...) -> _PerBatch: ...
+@overload
 def get(name: Literal['mdca'], *, where: ArrayLike | None = ..., weights: ArrayLike | None = ...,
   axis_name: str | None = ...) -> _PerBatch: ...
 @overload
@@ -106,14 +114,6 @@ def get(name: Literal['mmce'], *, kernel_width: float | Array = ..., weighted: b
 @overload
 def get(name: Literal['kde_ece'], *, bandwidth: float | Array = ..., norm: float | Array = ..., form: str = ...,
   where: ArrayLike | None = ..., weights: ArrayLike | None = ..., axis_name: str | None = ...) -> _PerBatch: ...
-@overload
-def get(name: Literal['aurc'], *, confidence: scores.Score = ..., loss: Loss = ..., estimator: str = ...,
-  where: ArrayLike | None = ..., weights: ArrayLike | None = ..., axis_name: str | None = ...) -> _PerBatch: ...
-@overload
-def get(name: Literal['selective_risk'], *, variant: str = ..., low_confidence_coverage: float | Array = ...,
-  smoothing: float | Array = ..., num_bins: int = ..., confidence: scores.Score = ..., score_range: tuple[float,
-  float] | None = ..., loss: Loss = ..., counts: ArrayLike | None = ..., where: ArrayLike | None = ...,
-  weights: ArrayLike | None = ..., axis_name: str | None = ...) -> _PerBatch: ...
 @overload
 def get(name: Literal['soft_binned_ece'], *, num_bins: int = ..., temperature: float | Array = ...,
   norm: float | Array = ..., form: str = ..., root: bool = ..., low: float | Array = ..., where: ArrayLike | None = ...,

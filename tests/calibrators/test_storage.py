@@ -49,7 +49,7 @@ def test_a_calibrator_is_a_value():
   for name, options in calls:
     calibrator = calibrators.get(name, **options)
     assert calibrator == calibrators.get(name, **options) and hash(calibrator) == hash(calibrators.get(name, **options))
-    assert eval(repr(calibrator), vars(calibrators)) == calibrator and calibrator.name == name
+    assert eval(repr(calibrator), vars(calibrators) | calibrators.CALIBRATORS) == calibrator and calibrator.name == name
     assert pickle.loads(pickle.dumps(calibrator)) == calibrator == remade(json.loads(json.dumps(described(calibrator))))
   assert len({calibrators.get(name, **options) for name, options in calls}) == len(calls)
   assert calibrators.classwise_loss_scaling("parameterized_temperature_scaling", hidden=3).options["base"] == network

@@ -1,5 +1,6 @@
 """Data sets by name, their splits and batches, corruptions, and augmentation on the device."""
 
+from calib_jax._checks.registry import import_modules
 from calib_jax.training.data.augmentation import (
   AUGMENTATIONS,
   augmix,
@@ -25,6 +26,8 @@ from calib_jax.training.data.sources import SOURCES, load, out_of_distribution, 
 from calib_jax.training.data.sources.corrupted import published, published_files
 from calib_jax.training.data.sources.mixture import gaussian_mixture, mixture_posterior
 from calib_jax.training.data.splits import EvaluationSet, Examples, Pool, Splits, held_out, long_tailed, stratified
+
+import_modules(__name__)  # A new file of this package registers what it holds.
 
 __all__ = ["AUGMENTATIONS", "CORRUPTIONS", "ORDERS", "SOURCES", "EvaluationSet", "Examples", "Pool", "Splits", "Stream",
            "augmix", "build_augmentation", "corrupt", "crop_flip", "cutmix", "gaussian_mixture", "held_out",

@@ -1,6 +1,7 @@
 """Images are augmented and normalised on the device, inside the jitted step."""
 
-from collections.abc import Callable
+import collections
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -249,7 +250,7 @@ def _mixed_labels(batch: Batch, other_labels: Array, share: Array) -> Array:
 
 MIXED_LABELS = ("mixup", "cutmix")  # Those whose labels are distributions.
 # Augmentations by name.
-AUGMENTATIONS: dict[str, Callable[..., Any]] = {**PER_IMAGE, **PER_BATCH}
+AUGMENTATIONS: Mapping[str, Callable[..., Any]] = collections.ChainMap(PER_BATCH, PER_IMAGE)
 # What some options may be.
 _LIMITS = {"padding": "integer [0, inf)", "alpha": "(0, inf)", "probability": "[0, 1]", "largest": "[0.02, 1]",
            "num_ops": "integer [1, inf)", "magnitude": "[0, 30]", "width": "integer [1, inf)",

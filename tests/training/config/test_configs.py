@@ -1,5 +1,6 @@
 """Every config builds its model on its data's shapes, and every cell of a paper is a config that can be trained."""
 
+import importlib
 import pathlib
 import re
 
@@ -123,6 +124,29 @@ PRINTED = {  # Fields of cells, whose boundaries are fractions of their epochs.
   "classwise_loss_scaling.py:imagenet2012.densenet161": {
     "training.batch_size": 256, "optimizer.warmup_epochs": 5, "optimizer.decay_norms_and_biases": False,
     "optimizer.boundaries": (30 / 90, 60 / 90, 80 / 90), "training.num_epochs": 90}}
+
+
+def _values(config):
+  """What the header of a config says of its optimizer and its length."""
+  optimizer, training = config.optimizer, config.training
+  decay = [f"{key.replace('_', ' ')} {optimizer[key]:g}" for key in ("weight_decay", "coupled_weight_decay", "l2")
+           if optimizer[key]]
+  return (f"{optimizer.name}, rate {optimizer.learning_rate:g}, {training.num_epochs} epochs, batch "
+          f"{training.batch_size}, {', '.join(decay) or 'no decay'}")
+
+
+@pytest.mark.parametrize("name", ["cifar100_savuc", "digits_savuc", "fashion_mnist_small_savuc", "npz", *(
+  paper.__name__.removeprefix("configs.") for paper in PAPERS.values())])
+def test_the_header_has_the_values_of_the_config(name):
+  module = importlib.import_module(f"configs.{name}")
+  if not hasattr(module, "NETWORKS"):
+    assert f"\nValues: {_values(module.get_config())}.\n" in module.__doc__
+    return
+  said = {name: values for names, values in re.findall("^  (.*): (.*, rate .*)$", module.__doc__, re.MULTILINE)
+          for name in names.split(", ")}
+  for data, networks in module.NETWORKS.items():
+    for network in networks:
+      assert said.get(data, said.get(f"{data}.{network}")) == _values(module.get_config(f"{data}.{network}"))
 
 
 def test_cells_hold_the_printed_values():
