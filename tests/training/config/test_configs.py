@@ -144,9 +144,10 @@ def test_the_header_has_the_values_of_the_config(name):
     return
   said = {name: values for names, values in re.findall("^  (.*): (.*, rate .*)$", module.__doc__, re.MULTILINE)
           for name in names.split(", ")}
-  for data, networks in module.NETWORKS.items():
+  for source, networks in module.NETWORKS.items():
     for network in networks:
-      assert said.get(data, said.get(f"{data}.{network}")) == _values(module.get_config(f"{data}.{network}"))
+      cell = f"{source}.{network}"
+      assert said.get(source, said.get(cell)) == _values(module.get_config(cell))
 
 
 def test_cells_hold_the_printed_values():
