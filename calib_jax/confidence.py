@@ -24,7 +24,7 @@ SCORES: dict[str, Callable[[ArrayLike], Array]] = {}
 
 @register(SCORES)
 def msp(probs: ArrayLike) -> Array:
-  """Maximum softmax probability, in [1/K, 1]; in a tie its gradient is that of the lowest index.
+  """Maximum softmax probability, in [1/K, 1]; in a tie the lowest index has its gradient.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.

@@ -33,7 +33,7 @@ FEWEST = 10  # Rows from which on logits that are probabilities are no chance.
 
 
 def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | None]:
-  """The weights, or None, and which rows count: those of ``where`` whose weight is not 0; or None for all."""
+  """The weights, or None, and which rows count: where ``where`` is True and the weight is not 0; or None for all."""
   if weights is None:
     return None, where if where is None else array(where, "where")
   weights, where = real_weights(weights, where, np.shape(labels)), mask(where, np.shape(labels))

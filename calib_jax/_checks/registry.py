@@ -30,7 +30,7 @@ def import_modules(package: str) -> None:
 
 
 def find(argument: str, choice: str | Callable, registry: Mapping[str, Callable]) -> Callable:
-  """The function ``choice``, or that of this name in ``registry``; else a ValueError about ``argument``."""
+  """The function ``choice``, or the one of this name in ``registry``; else a ValueError about ``argument``."""
   if callable(choice):
     return choice
   checks.choice(argument, choice, registry)

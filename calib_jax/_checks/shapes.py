@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
-# Calibrators take a logit 1e4 below its row's largest, or lower, for that of a class that the row does not have. The
+# Calibrators take a logit 1e4 below its row's largest, or lower, for a class that the row does not have. The
 # hundredth is for rounding.
 ABSENT = -1e4 + 1e-2
 
@@ -27,7 +27,7 @@ def floating(x, name: str) -> Array:
   """``x`` as an array of float32 or wider; a TypeError unless it is floating point."""
   x = x if isinstance(x, jax.Array) else array(x, name)
   if isinstance(x, np.ndarray) and x.dtype == np.float16:
-    x = x.astype(np.float32)  # XLA cannot do it on processors without an instruction for it, such as those of SSE4.2.
+    x = x.astype(np.float32)  # XLA cannot do it on processors without an instruction for it, with SSE4.2 for instance.
   x = jnp.asarray(x)
   if not jnp.issubdtype(x.dtype, jnp.floating):
     raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")

@@ -231,7 +231,7 @@ def _wrong_classes(outputs: Array, labels: Array, tolerance: float | None) -> Ar
 
 
 def _lacks_label(logits: Array, labels: Array) -> Array:
-  """Which rows do not have the class of their label; also those with NaN or inf, and those of -inf alone."""
+  """Which rows do not have the class of their label; also rows with NaN or inf, and rows of -inf alone."""
   is_label = jax.nn.one_hot(labels, logits.shape[-1], dtype=bool)
   return ~(jnp.sum(logits, axis=-1, where=is_label) - jnp.max(logits, axis=-1) > ABSENT)
 

@@ -100,7 +100,7 @@ def masked_mean(values: Array, counts: Array) -> Array:
 
 
 def bin_sums(values: Array, index: Array, num_bins: int) -> Array:
-  """Sums of ``values`` by bin in O(N), those of blocks of 256 rows pairwise; an index outside the bins is ignored."""
+  """Sums of ``values`` by bin in O(N), blocks of 256 rows pairwise; an index outside the bins is ignored."""
   blocks = -(-len(index) // BLOCK)
   place = jnp.arange(len(index), dtype=jnp.int32) // BLOCK * num_bins + index
   place = jnp.where((index >= 0) & (index < num_bins), place, blocks * num_bins)

@@ -21,7 +21,7 @@ _dot = functools.partial(jnp.dot, precision="highest")
 
 def weighted_nll(scores: Array, labels: Array, weights: Array) -> Array:
   """The sum of the ``weights`` ``[N]`` times -log p of the labels, by ``scores`` ``[N, K]``: what fits minimise."""
-  # With d the scores minus that of the label, and m their maximum, -log p = m + log(exp(-m) + Σ_{k≠y} exp(d_k - m)),
+  # With d the scores minus the label's, and m their maximum, -log p = m + log(exp(-m) + Σ_{k≠y} exp(d_k - m)),
   # which is numerically stable where p is near 1, and takes less time than ``losses.cross_entropy``.
   excess = scores - jnp.take_along_axis(scores, labels[:, None], axis=1)
   top = jax.lax.stop_gradient(jnp.max(excess, axis=1))

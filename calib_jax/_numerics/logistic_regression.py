@@ -19,7 +19,7 @@ def minimize_nll(rows: Array, y: Array, weights: Array, start: Array, ridge: Arr
   """``(coefficients [D], what is left to gain, iterations)`` of ``nll`` plus half the ridge times their squares."""
   # A fit is at its optimum if at most ``TOLERANCE`` is left; it may end before, where no step lowers the sum.
   ridge = jnp.zeros_like(start) if ridge is None else ridge
-  # The products of columns are taken once, so that each Hessian, and those of all folds, is one product of matrices.
+  # The products of columns are taken once, so that each Hessian, also of all folds, is one product of matrices.
   i, j = np.triu_indices(len(start))
   products = rows[:, i] * rows[:, j]
   pair = np.zeros((len(start), len(start)), int)

@@ -25,7 +25,7 @@ def with_lowest(logits: Array) -> Array:
 
 
 def without_absent(logits: Array) -> Array:
-  """Logits with -inf in place of those of classes that the row does not have: 1e4 or more below its largest."""
+  """Logits with -inf for classes that the row does not have: 1e4 or more below its largest."""
   return jnp.where(logits - jnp.max(logits, axis=-1, keepdims=True) <= ABSENT, -jnp.inf, logits)
 
 

@@ -9,7 +9,7 @@ Array = jax.Array
 def ordered_key(x: Array) -> Array:
   """Integers in the same order as the floats ``x``, equal where the floats are equal (-0.0 and 0.0 included)."""
   bits = _bits(x)
-  # The bits of floats above 0, read as an integer, are in their order. Those of floats below 0 are in the reverse
+  # The bits of floats above 0, read as an integer, are in their order. The bits of floats below 0 are in the reverse
   # order: all bits but the sign are flipped.
   return bits ^ ((bits >> (8 * bits.dtype.itemsize - 1)) & jnp.iinfo(bits.dtype).max)
 
@@ -76,7 +76,7 @@ def shared_count(taken: Array, correct: Array, size: Array, dtype) -> tuple[Arra
 
 
 def _bits(x: Array) -> Array:
-  """The bits of each float as an integer; those of -0.0 are those of 0.0."""
+  """The bits of each float as an integer; -0.0 has the bits of 0.0."""
   x = jnp.where(x == 0, jnp.zeros_like(x), x)
   return jax.lax.bitcast_convert_type(x, jnp.int32 if x.dtype.itemsize == 4 else jnp.int64)
 

@@ -17,7 +17,7 @@ MANY_ROWS = 1000
 
 
 def solve_nll(logits: Array, labels: Array, weights: Array, count: Array | None = None) -> dict[str, Array]:
-  """The temperature of the smallest weighted NLL; that of constant logits, 1, where all weights are 0.
+  """The temperature of the smallest weighted NLL; 1, as of constant logits, where all weights are 0.
 
   With b = 1/T, the slope of the NLL in b is E[z] - z_y, weighted and summed over examples, and increases with b. The
   logits ``[N, K]`` are measured from the top one, so that z <= 0, and in units of their spread, so that b is near 1
@@ -28,7 +28,7 @@ def solve_nll(logits: Array, labels: Array, weights: Array, count: Array | None 
   are then mixtures, of weight 1 / (n + 1), with equal probabilities, for which the NLL has an optimum.
 
   It returns the scalars ``temperature``, ``converged``, ``iterations`` and ``at_bound``, whether the NLL has its least
-  value at an end of T's range: no T is better than equal probabilities, or none is too small. So is that of constant
+  value at an end of T's range: no T is better than equal probabilities, or none is too small. So it is of constant
   logits.
   """
   at_most = max(1, AT_ONCE // logits.shape[1])  # Rows of a chunk: as one, the array would be in memory thrice.
@@ -115,7 +115,7 @@ def _log_inverse(logits: Array, labels: Array, weights: Array, unit: Array, sums
     low, high = jnp.where(slope < 0, log_b, low), jnp.where(slope > 0, log_b, high)
     ratio = slope / jnp.where(expected < 0, expected, -1)
     usable = (variance > 0) & (expected < 0) & (ratio < 1)
-    # log(E[z] / z_y) from the slope, so that its sign, and the side of the bracket it leads to, are those of the slope.
+    # log(E[z] / z_y) from the slope, so that its sign, and the side of the bracket it leads to, are the slope's.
     log_ratio = -jnp.log1p(-jnp.where(usable, ratio, 0))
     proposal = log_b - log_ratio * expected / jnp.where(usable, jnp.exp(log_b) * variance, 1)
     # A short step may leave the bracket, because rounding decides the slope's sign at the optimum.

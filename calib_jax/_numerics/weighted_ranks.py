@@ -1,7 +1,7 @@
 """Sorted examples, each with as many ranks as its weight, and what lies below a rank.
 
 A whole weight w stands for w equal examples. Equal-mass groups do not divide these: where all weights are whole, groups
-are those of ``numpy.array_split`` of the repeated examples. Other weights are masses, which can be divided: each of M
+are what ``numpy.array_split`` makes of the repeated examples. Other weights are masses, which can be divided: each of M
 groups has the M-th part of their sum, and an example at an edge belongs in parts to the groups on either side.
 """
 
@@ -14,7 +14,7 @@ from calib_jax._numerics import binning as bins
 from calib_jax._numerics.sorting import exact_cumsum, sorted_credits, sum_between, tie_bounds
 
 Array = jax.Array
-MOST = 2.0**31  # Sums of whole weights are below it, as int32; those of larger ones are masses.
+MOST = 2.0**31  # Sums of whole weights are below it, as int32; sums of larger ones are masses.
 
 
 class Ranked(NamedTuple):

@@ -52,7 +52,7 @@ def check_model(variables: Any, num_models: int) -> None:
 
 
 def share_freed() -> None:
-  """Makes threads share the memory that they free, where the C library is that of GNU.
+  """Makes threads share the memory that they free, where the C library is GNU's.
 
   Otherwise each of XLA's keeps its own: an evaluation of 25,000 x 1,000 logits then peaks at 600 MB in place of 550.
   """

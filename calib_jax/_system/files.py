@@ -179,7 +179,7 @@ class NpzFile:
       self.members[name] = info
 
   def headers(self, names: Collection[str]) -> dict[str, _Header]:
-    """Returns the headers of those of the arrays ``names`` that the archive holds."""
+    """Returns the headers of the arrays of ``names`` that the archive holds."""
     headers = {}
     for name, info in self.members.items():
       if name in names:

@@ -10,7 +10,7 @@ def names(package: str, places: Mapping[str, str], modules: Collection[str] = ()
           ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
   """Returns ``__getattr__`` and ``__dir__`` of a package.
 
-  ``places`` has the module of each name, and ``modules`` are those of the package that are names themselves.
+  ``places`` has the module of each name, and ``modules`` are the package's modules that are names themselves.
   """
   def get(name: str) -> Any:
     if name in places:

@@ -26,9 +26,9 @@ Factory = TypeVar("Factory", bound=Callable)
 class Calibrator:
   """Two functions, and how they were made.
 
-  A logit of -inf, or of 1e4 or more below the largest of its row, is that of a class that the row does not have, such
+  A logit of -inf, or of 1e4 or more below the largest of its row, belongs to a class that the row does not have, such
   as an option that a question lacks. Fits and ``apply`` leave it out: its probability is 0 and its log-probability
-  -inf; where a formula counts classes, those of the row count; the row is no example of the class in one-vs-rest
+  -inf; where a formula counts classes, the row's count; the row is no example of the class in one-vs-rest
   methods; and as a feature in the scores of other classes, its logit or log-probability is 0. A row of one class gives
   it probability 1, and is not fitted to.
 
@@ -50,7 +50,7 @@ class Calibrator:
     apply: ``apply(params, logits)``, pure, returns the log-probabilities of logits ``[..., K]``.
     name: the name of the factory in ``CALIBRATORS``; empty for functions of your own, which are pickled as they are.
     options: the factory's arguments by name.
-    together: whether ``apply`` is a function of all rows together, as that of ``label_shift`` is. Otherwise an
+    together: whether ``apply`` is a function of all rows together, as in ``label_shift``. Otherwise an
       evaluation calibrates some rows at a time.
     records: whether it calibrates records, as ``record_calibration`` does, whose two columns are of a wrong and of a
       right answer.
@@ -79,7 +79,7 @@ class Calibrator:
       where: which examples count.
       weights: example weights; an integer w equals w copies of the row.
       classes: the names of the K classes in the order of the logits; None for none. ``save`` and ``export`` keep them,
-        and ``calib-jax apply`` joins them with those of a file.
+        and ``calib-jax apply`` joins them with a file's.
 
     Returns:
       The function of logits ``[..., K]``, which can be compiled, pickled and exported.

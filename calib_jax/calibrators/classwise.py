@@ -49,7 +49,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
     **base_options: options of a base chosen by name.
 
   Returns:
-    A calibrator whose params are those of the base, ``alpha``, ``beta``, ``class_weights`` w ``[K]``, ``rounds``, the
+    A calibrator whose params are the base's, ``alpha``, ``beta``, ``class_weights`` w ``[K]``, ``rounds``, the
     number of fits of the base, and ``converged``: the weights moved by less than 2e-3 in the last round, and the base
     converged in it.
 
@@ -76,7 +76,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   return Calibrator(fit_by(_solve, of_counts=True, **options), base.apply, "classwise_loss_scaling", options)
 
 
-# Of each base, its params before a fit, from the logits and its options, and those of the smallest weighted NLL. The
+# Of each base, its params before a fit, from the logits and its options, and with the smallest weighted NLL. The
 # rounds below call the latter in place of ``base.fit(weights=…)``, which would mask the logits again in each of them,
 # give a network's NLL another share beside its penalty, and begin its layers anew, so that the weights need not
 # settle.

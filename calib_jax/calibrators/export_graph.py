@@ -37,7 +37,7 @@ OPERATIONS = ELEMENTWISE | {
   "take_along": ("np.take_along_axis({}, {}, axis={axis})", "GatherElements"),
   "top_values": ("np.sort({})[..., ::-1][..., :{k}]", "TopK"),
   "top_indices": ("np.argsort(np.negative({}), kind='stable')[..., :{k}]", "TopK")}
-# The total order, by which searchsorted compares, differs from that of numbers for NaN alone, once -0 is 0.
+# The total order, by which searchsorted compares, differs from the order of numbers for NaN alone, once -0 is 0.
 RENAMED = {"lt_to": "lt", "le_to": "le"}
 
 
@@ -45,7 +45,7 @@ class Value(NamedTuple):
   """An array of the graph, or a number, which has no name."""
 
   name: str
-  shape: tuple[Any, ...]  # That of the jaxpr, with 1 for sizes to which it is still to be broadcast; or empty.
+  shape: tuple[Any, ...]  # As in the jaxpr, with 1 for sizes to which it is still to be broadcast; or empty.
   dtype: np.dtype
   number: Any = None
 

@@ -84,7 +84,7 @@ def solve_classes(logits: Array, labels: Array, weights: Array) -> dict[str, Any
 
     return nll, parameters, jnp.zeros_like(factors)
 
-  # Class-wise loss scaling compares the class losses of one fit with those of the next, which needs a small tolerance.
+  # Class-wise loss scaling compares the class losses of one fit with the next's, which needs a small tolerance.
   # Beyond 100 classes it grows with their number, because the rounding errors of all slopes add up in their norm.
   params, status = minimize_in_rounds(round_from, {"factors": jnp.ones(num_classes, logits.dtype)},
                                       tolerance=TOLERANCE / 1000 * max(1, num_classes / 100))
@@ -107,7 +107,7 @@ def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layer
     top_k: number of inputs, at least 1; all logits if there are fewer.
     hidden: number of units of a hidden layer, at least 1.
     layers: number of hidden layers, at least 1.
-    weight_decay: weight of the penalty on the network's parameters θ, at least 0; the default is that of Jung et al.,
+    weight_decay: weight of the penalty on the network's parameters θ, at least 0; the default is from Jung et al.,
       whose released code never uses it.
     seed: seed of the initial weights.
 

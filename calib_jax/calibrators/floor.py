@@ -19,7 +19,7 @@ def probability_floor(base: str | Calibrator = "temperature_scaling", **base_opt
   r"""Calibration by a base, for which probabilities below a floor, such as 0, count as that floor.
 
   The probability 0 of a forest of 100 trees says that no tree voted for the class, and not that it is impossible; its
-  logarithm is that of nothing. One wrong 0 therefore decides the fit of a temperature, of Platt scaling and of others.
+  logarithm is of nothing. One wrong 0 therefore decides the fit of a temperature, of Platt scaling and of others.
   As a measurement below the limit of detection, it counts as half of what can be told from 0,
 
   .. math:: \max(p, p_0 / 2)
@@ -34,7 +34,7 @@ def probability_floor(base: str | Calibrator = "temperature_scaling", **base_opt
     **base_options: options of a base chosen by name.
 
   Returns:
-    A calibrator of log-probabilities whose params are those of the base and ``floor``, the logarithm of the floor. It
+    A calibrator of log-probabilities whose params are the base's and ``floor``, the logarithm of the floor. It
     takes ``log(max(p, tiny))`` with the smallest normal float32, as files of probabilities are read.
 
   Raises:

@@ -81,7 +81,7 @@ def focal_temperature_scaling(*, objective: str | Callable[..., Any] = "ece", se
   Returns:
     A calibrator whose params are the scalars ``temperature``, ``gamma``, ``value`` of the objective, ``iterations``,
     the number of evaluations, ``converged`` and ``at_bound``. Where the grid's best T is the grid's first or last, this
-    is True and ``converged`` is False; of other searches it is that of the NLL's temperature.
+    is True and ``converged`` is False; of other searches it is the NLL temperature's.
 
   Raises:
     ValueError: for an unknown objective or search.

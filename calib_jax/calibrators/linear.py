@@ -15,7 +15,7 @@ from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, r
 
 Array = jax.Array
 SEPARATED = 0.1  # Where classes overlap, the p (1 - p) of a class have a sum near the number of its wrong examples.
-PLUNGE = 10.0  # Where they overlap, the least log p of a fit is within this factor of that of temperature scaling.
+PLUNGE = 10.0  # Where they overlap, the least log p of a fit is within this factor of temperature scaling's.
 
 
 @register
@@ -55,7 +55,7 @@ def _unless_separated(solve: Callable[[Array], tuple[dict, dict]], start: dict, 
 
   ``solve`` is given the part of each label that is equal probabilities, 0 at first, and returns params and the solver's
   status. A class is separated where the p (1 - p) of all examples together are below ``SEPARATED``. Where a feature
-  tells some examples of two classes apart, as log-probabilities near 0 do, log p fall far below those of the start.
+  tells some examples of two classes apart, as log-probabilities near 0 do, log p fall far below the start's.
   """
   def least(params):
     log_probs = jax.nn.log_softmax(scores(params))

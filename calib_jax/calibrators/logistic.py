@@ -138,7 +138,7 @@ def beta_calibration(*, top_label: bool = False) -> Calibrator:
 
   It rises with p_c, because a and b are at least 0. They and c minimise the mean NLL of 1[y = c], a convex problem: by
   Newton steps without the bounds, and, where the optimum violates them, on the bounds. Where every example of c has a
-  higher p_c than the others, or one of the two is absent, the targets are those of ``platt``. It may change accuracy.
+  higher p_c than the others, or one of the two is absent, the targets are as in ``platt``. It may change accuracy.
 
   Args:
     top_label: whether one function maps the confidence alone, as in ``isotonic``.

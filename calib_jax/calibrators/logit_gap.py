@@ -39,7 +39,7 @@ def smart() -> Calibrator:
   This error ignores how well confidences rank, and its fit may raise the NLL (docs/calibrators.md). With
   few examples it has many optima, and rounding may decide in which one the fit ends.
 
-  The layer sizes, 0.1, the softplus, the bins, σ and δ are those of the released code. Unlike it, T is in units of T₀,
+  The layer sizes, 0.1, the softplus, the bins, σ and δ are the released code's. Unlike it, T is in units of T₀,
   so that the scale of the logits does not matter; units are tanh, not ReLU; and L-BFGS minimises the error until a
   thousandth is left to gain, where the released code takes up to 2,000 steps of Adam and stops early. The problem is
   not convex: ``converged`` says that the fit ended so.

@@ -42,7 +42,7 @@ def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: in
     seed: seed of the split of the examples.
 
   Returns:
-    A calibrator whose params are the scalars ``threshold``, in nats, and those of temperature scaling.
+    A calibrator whose params are the scalars ``threshold``, in nats, and temperature scaling's.
     ``fit`` splits on the host and does not run under ``jit`` or ``vmap``.
 
   Raises:

@@ -126,7 +126,7 @@ def by_column(function: Callable[..., Any], p: Array, happened: Array, weights: 
 
 
 def distinct(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """The distinct values of ``x`` in ascending order; and the sums of the weights, and of those of events, for each."""
+  """The distinct values of ``x`` in ascending order; and for each the sums of all weights and of events'."""
   order = np.argsort(x, kind="stable")
   ordered, weights = x[order], weights[order].astype(np.float64)
   starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -256,7 +256,7 @@ def _solve(logits: Array, labels: Array, weights: Array, *, by_class: Callable, 
 
 def _apply(params: dict, logits: Array, *, value: Callable, top_label: bool, of_odds: bool) -> Array:
   values = jnp.clip(value(params, _columns(logits, top_label, of_odds)), LEAST, 1 - LEAST * top_label).T
-  values = checks.aligned(values, logits)  # Those of tables are on all devices.
+  values = checks.aligned(values, logits)  # A table's values are on all devices.
   if not top_label:
     return jax.nn.log_softmax(masked_as(jnp.log(values), logits))
   log_p, is_top = log_softmax(logits)

@@ -17,7 +17,7 @@ Array = jax.Array
 BASES = ("platt", "beta_calibration", "quadratic_scaling", "spline_calibration", "isotonic", "centered_isotonic",
          "histogram_binning", "venn_abers", "temperature_scaling", "structured_vector_scaling")
 CHANCE_SHARES = (0.0, 0.02, 0.06, 0.2, 0.4)
-OWN = ("least", "most", "chance_share")  # Its params beside those of the base.
+OWN = ("least", "most", "chance_share")  # Its params beside the base's.
 PLATT = platt()  # What chooses the share.
 MOST_ODDS = 100.0  # Log-odds beyond count as these; the smallest normal float32 has -87.
 
@@ -48,7 +48,7 @@ def record_calibration(base: str | Calibrator = "platt", **base_options: Any) ->
     **base_options: options of a base chosen by name.
 
   Returns:
-    A calibrator whose params are those of the base, ``least`` and ``most``, the log-odds of the ends, and
+    A calibrator whose params are the base's, ``least`` and ``most``, the log-odds of the ends, and
     ``chance_share``.
 
   Raises:

@@ -24,7 +24,7 @@ CRITERIA = ("nll", "brier")
 # With so many examples a class, or fewer, these had a higher NLL than temperature scaling, on average over draws, on
 # every network of 10 classes that was tried.
 TOO_FEW = {"vector_scaling": 50, "beta_calibration": 50, "isotonic": 200}
-# The least examples, the least examples a class and the numbers of classes for which a lower NLL than that of
+# The least examples, the least examples a class and the numbers of classes for which a lower NLL than the one of
 # temperature scaling was measured on most data sets: docs/calibrators.md, "Which one".
 MEASURED = {"structured_matrix_scaling": (1000, MATRIX_ROWS, 3, 100),
             "structured_vector_scaling": (300, 5, 4, 1000),
@@ -146,7 +146,7 @@ def recommended(num_examples: int, num_classes: int, *, records: bool = False, i
     num_classes: their number of classes.
     records: whether the examples are records, a confidence and whether the answer was right. Platt scaling is then
       recommended for any number of them (experiments/results/records.md).
-    is_ragged: whether rows have different options, such as those of several questions. Columns then have nothing in
+    is_ragged: whether rows have different options, as in several questions. Columns then have nothing in
       common, and temperature scaling is recommended alone.
 
   Returns:
@@ -218,7 +218,7 @@ def _out_of_fold(calibrators: tuple[Calibrator, ...], logits: jax.Array, labels:
 
 def _fold_scores(calibrators: tuple[Calibrator, ...], score: Callable, logits: jax.Array, labels: jax.Array,
                  where: jax.Array, rows: jax.Array) -> jax.Array:
-  """The scores ``[len(calibrators), len(rows)]`` of some rows by fits of those of ``where``."""
+  """The scores ``[len(calibrators), len(rows)]`` of some rows by fits to the rows of ``where``."""
   held_out, held_out_labels = checks.gathered(logits)[rows], checks.gathered(labels)[rows]
   return jnp.stack([score(calibrator.apply(calibrator.fit(logits, labels, where=where), held_out), held_out_labels)
                     for calibrator in calibrators])

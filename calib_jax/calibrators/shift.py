@@ -29,7 +29,7 @@ def label_shift(base: str | Calibrator = "vector_scaling", **base_options: Any) 
   log-likelihood that is higher by 1e-6, or 2,000 times. It needs probabilities that are calibrated by class, as those
   of a base with a bias for each class are, and may change accuracy.
 
-  Unlike that of other calibrators, ``apply`` is a function of all rows together: give it the whole unlabelled sample,
+  Unlike in other calibrators, ``apply`` is a function of all rows together: give it the whole unlabelled sample,
   not a batch, and no row of its own.
 
   Args:
@@ -37,7 +37,7 @@ def label_shift(base: str | Calibrator = "vector_scaling", **base_options: Any) 
     **base_options: options of a base chosen by name.
 
   Returns:
-    A calibrator whose params are ``base``, those of the base, and ``prior`` :math:`\pi^0` ``[K]``, the share of each
+    A calibrator whose params are ``base``, the base's params, and ``prior`` :math:`\pi^0` ``[K]``, the share of each
     class of the fit. A class that is absent there has probability 0.
 
   Raises:

@@ -130,7 +130,7 @@ def _fold(x: Array, weights: Array) -> Array:
 
 def _path(rows: Array, y: Array, weights: Array, fold: Array) -> tuple[Array, ...]:
   """``(penalty, coefficients [M], what is left to gain, iterations)`` of the fit to all by the best penalty."""
-  # Each fit begins where that of the penalty before ended. The last of the fits holds out no example.
+  # Each fit begins where the fit of the penalty before ended. The last of the fits holds out no example.
   is_held_out = fold[None, :] == jnp.arange(FOLDS + 1, dtype=jnp.int32)[:, None]
   training = jax.vmap(shares, in_axes=(0, None))(jnp.where(is_held_out, 0, weights), y.dtype)
   held_out = jnp.where(is_held_out, weights, 0)

@@ -18,7 +18,7 @@ from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, k
 Array = jax.Array
 ArrayLike = jax.typing.ArrayLike
 
-# The optima of calibration errors may be far from any sensible temperature: they are sought around that of the NLL.
+# The optima of calibration errors may be far from any sensible temperature: they are sought around the NLL's.
 SEARCH_RANGE = 10.0
 SEARCH_POINTS, SEARCH_LEVELS = 33, 4
 
@@ -47,7 +47,7 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
 
   Accuracy is unchanged. The mean NLL (Guo et al. 2017) is convex in 1/T and is minimised by safeguarded Newton steps,
   each of which reads the logits once, to the precision of float32. Where every one of n examples is right, its optimum
-  is at 0, which would promise that no prediction is ever wrong: T is then that of the smallest NLL for labels mixed
+  is at 0, which would promise that no prediction is ever wrong: T then has the smallest NLL for labels mixed
   with equal probabilities, of weight 1/(n + 1), as Platt (1999) and structured scaling soften labels and probabilities.
   Where no T is better than uniform, T is the bound, 1e4 times the mean spread (top minus mean) of the logits. Both set
   ``at_bound``. Constant logits give T = 1. The other objectives need not be convex or smooth: they are evaluated at 33

@@ -81,7 +81,7 @@ def check(options: argparse.Namespace) -> None:  # noqa: C901
 
 
 def given(options: argparse.Namespace, *names: str) -> list[str]:
-  """Returns those of the options ``names`` that were given, as they are written on the command line."""
+  """Returns the options of ``names`` that were given, as they are written on the command line."""
   values = {**vars(options), "multilabel": options.task == "multilabel"}
   written = {"multilabel": "--task=multilabel"}
   if (options.fail_if or "").startswith("risk"):

@@ -38,7 +38,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     models[name] = inputs.model(path, inputs.TEST, labelled,
                                 lambda text, name=name: cautions.setdefault(text, []).append(name), like=like,
                                 **shared.reading(options))
-    # Without --calibrators all runs have those of the first one.
+    # Without --calibrators all runs have the first one's.
     labelled = labelled or {label: fitted for label, (fitted, _) in models[name].fitted.items()} or None
   if options.baseline and options.baseline not in models:
     raise UserError(f"--baseline must be one of {', '.join(models)}: got {options.baseline!r}.")

@@ -185,9 +185,9 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
 
 def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order: Sequence[str] = ()
           ) -> dict[str, evaluation.Predictions]:
-  """Returns the predictions of a file under "", and those of each label of a multi-label file under its name.
+  """Returns the predictions of a file under "", and of each label of a multi-label file under its name.
 
-  Labels of a multi-label file have the ``order``, or that of the file.
+  Labels of a multi-label file have the ``order``, or the file's.
   """
   reading = {"groups": options.groups, "by": by, "weights": options.weights, **shared.reading(options)}
   if options.task == "multilabel":
@@ -213,7 +213,7 @@ def _worst_labels(parts: Mapping[str, evaluation.Predictions], num_bins: int) ->
     part = parts[label]
     source = Calibrated.of(part)
     probability = source.probs(slice(None), source.log_probs())[:, 1]
-    return float(metrics.calibration_error(  # That of counts has no weights.
+    return float(metrics.calibration_error(  # An error of counts has no weights.
       probability, part.labels == 1, num_bins=num_bins, binning="equal_mass", norm=2, debias=part.weights is None,
       weights=part.weights))
 
@@ -253,7 +253,7 @@ def _check_sets(fit: dict[str, evaluation.Predictions], sets: dict[str, evaluati
                 options: argparse.Namespace) -> dict[str, evaluation.Predictions]:
   """Returns all sets with their classes joined by name, and says which are the same.
 
-  Sets that do not belong together, or to those of ``--fit``, are a UserError.
+  Sets that do not belong together, or to ``--fit``, are a UserError.
   """
   parts = aligned({**fit, **sets}, shared.note)
   fit, sets = ({name: parts[name] for name in names} for names in (fit, sets))

@@ -59,7 +59,7 @@ def labelled(texts: Sequence[str]) -> dict[str, calibrators.Calibrator]:
 
 
 def fresh(path: str, taken: Collection[str]) -> str:
-  """Returns a short name for a path that is not taken yet: that of the file, if need be after that of its folder."""
+  """Returns a short name for a path that is not taken yet: the file's name, if need be after its folder's."""
   place = pathlib.Path(path.split(",")[0])
   stem = place.stem or path
   names = (stem, f"{place.absolute().parent.name}/{stem}", *(f"{stem} {i}" for i in range(2, 10_000)))
@@ -74,7 +74,7 @@ def model(path: str, test_set: str, wanted: Mapping[str, calibrators.Calibrator]
   Its test set, which is the first, gets the name ``test_set``. Only a run can be calibrated with those that are
   ``wanted``, by default ``calibrators.recommended``; ``reading`` says how a file is read. ``caution`` is called with a
   sentence for each calibrator that is known to hurt, and ``say`` for each choice between readings of a file. Classes
-  are joined by name with those of ``like``, a set by its name, before anything is fitted. A file that cannot be read,
+  are joined by name with those in ``like``, a set by its name, before anything is fitted. A file that cannot be read,
   or a directory without predictions of every seed, of the same size, is a UserError.
   """
   def joined(sets):

@@ -147,7 +147,7 @@ def _equal_mass_edges(source: Calibrated, num_bins: int) -> np.ndarray:
 
 def _selected(source: Calibrated, ranks: np.ndarray) -> np.ndarray | None:
   """The probabilities of these ``ranks`` ``[E]`` in the order of each class, ``[E, K]``; None if many are tied."""
-  # One pass counts the leading bits of probabilities, which have their order; a second one sorts those of the ranks.
+  # One pass counts the leading bits of probabilities, which have their order; a second one sorts what has the ranks.
   num_classes = source.part.logits.shape[1]
   shift = next(shift for shift in range(15, 32) if shift == 31 or num_classes << (31 - shift) <= LEADING)
   classes, number = np.arange(num_classes), 1 << (31 - shift)
@@ -182,7 +182,7 @@ def _subsamples(num_blocks: int, num_resamples: int) -> list[np.ndarray]:
 
 
 def resampled(sums: Sequence[ClassSums], num_resamples: int) -> Resampled:
-  """Resamples the blocks of a classwise error; the ``value`` is ``[1 + S]``, the mean over seeds and that of each."""
+  """Resamples the blocks of a classwise error; the ``value`` is ``[1 + S]``, the mean over seeds and each seed's."""
   gaps = np.concatenate([part.gaps.reshape(len(part.gaps), -1) for part in sums], axis=1)
   num_errors = len(sums) * sums[0].gaps.shape[1]
 

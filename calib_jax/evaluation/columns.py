@@ -1,6 +1,6 @@
 """The columns of the tables of an evaluation: one list, in the order in which tables have them.
 
-A new column is one entry of ``COLUMNS``. The order of the list is that of the columns and changes nothing else.
+A new column is one entry of ``COLUMNS``. The list gives the columns their order, and its order changes nothing else.
 """
 
 from collections.abc import Callable, Iterable
@@ -64,7 +64,7 @@ class Column:
     unit: "%" or "", for values that are shown as they are.
     compute: how it is computed.
     compare: whether the differences of two rows have intervals.
-    bias: that of ``metrics.bootstrap``, of calibration errors; None of others, which have no noise floor.
+    bias: as ``metrics.bootstrap`` takes it, of calibration errors; None of others, which have no noise floor.
     group: the title of its table on the page.
     ends: a function of an error's ``Estimate``, of the row's mean excess of confidence over accuracy and of what the
       resamples say of the error, ``resamples.Resampled``, to the ends that its interval has instead; None to keep them.
@@ -121,7 +121,7 @@ def within_chance(error: Estimate, _: Interval, resampled: Resampled) -> tuple[f
   """The ends of a classwise error.
 
   With few examples a class the bias of a mean over classes is larger than its noise, and not known as well. The error
-  is at most the true one plus that of chance (triangle inequality), and on average at least the true one.
+  is at most the true one plus the error of chance (triangle inequality), and on average at least the true one.
   """
   return (min(error.low, max(error.value - float(resampled.most_by_chance), 0.0)),
           max(error.high, error.value + error.high - error.estimate))
@@ -179,7 +179,7 @@ def computed_by(kind: type, weights: np.ndarray | None = None) -> dict[str, Colu
 
 
 def numbers_of(names: Iterable[str]) -> list[tuple[Column, str]]:
-  """Returns the column and the number, "" or one of ``BESIDE_ERRORS``, of names such as those of ``SHORT_TABLE``."""
+  """Returns the column and the number, "" or one of ``BESIDE_ERRORS``, of names such as ``SHORT_TABLE`` has."""
   known = {f"{name}{'_' if number else ''}{number}": (column, number) for name, column in COLUMNS.items()
            for number in ("", *(BESIDE_ERRORS if column.bias else ()))}
   names = list(names)

@@ -6,10 +6,10 @@ right and of a wrong answer, such as for the NLL, with confidences c and entropi
 
 .. math:: \frac{\sum_i -c_i \log c_i}{\sum_i c_i} \quad\text{and}\quad \frac{\sum_i H_i + c_i \log c_i}{\sum_i 1 - c_i}
 
-and the normal interval of the mean of all counts beside that of the resamples: ends are those that lie further out.
+and the normal interval of the mean of all counts beside the interval of the resamples: the ends further out count.
 The AURC is such a mean too, of errors times weights of their ranks. The accuracy of independent examples has its exact
 interval (Clopper & Pearson 1934). A coverage at a risk begins where fewer errors are shown than the risk allows, and
-ends at that of the curve with as few errors as the accuracy may have.
+ends at the value of the curve with as few errors as the accuracy may have.
 """
 
 import dataclasses
@@ -133,8 +133,8 @@ def _of_curve(table: dict[str, Estimate], values: Values) -> dict[str, Estimate]
 def _of_coverages(table: dict[str, Estimate], values: Values) -> dict[str, Estimate]:
   """The coverages at a risk in a table, with a lower end up to which fewer errors than the risk allows are shown.
 
-  Of k accepted examples the errors are too few for the risk if a binomial law has so few in 2.5%; that of examples of
-  no error needs k of 3.7 / risk.
+  Of k accepted examples the errors are too few for the risk if a binomial law has so few in 2.5%; without any error, k
+  must be 3.7 / risk.
   """
   wider = {}
   for name, error in table.items():
@@ -158,7 +158,7 @@ def _best_area(risk: float) -> float:
 
 
 def _rank_weights(confidence: np.ndarray) -> np.ndarray:
-  """By how much the AURC times N grows where one of ``[N]`` answers is wrong; those of a tie share it."""
+  """By how much the AURC times N grows where one of ``[N]`` answers is wrong; the answers of a tie share it."""
   _, rank, sizes = np.unique(-confidence, return_inverse=True, return_counts=True)
   of_places = np.cumsum(1 / np.arange(len(confidence), 0, -1))[::-1]  # The sum of 1 / j from the place k to N.
   return (np.add.reduceat(of_places, np.cumsum(sizes) - sizes) / sizes)[rank]

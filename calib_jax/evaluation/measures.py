@@ -127,7 +127,7 @@ def measure(rows: Mapping[Hashable, Values], *, num_bins: int = 15, num_resample
 
   Returns:
     ``({row: {column: estimate}}, {(row, earlier row): {column: difference}})``. The differences, of columns that
-    ``compare``, are those of the row minus the earlier row, as ``metrics.paired_difference`` computes them. Where
+    ``compare``, are the row minus the earlier row, as ``metrics.paired_difference`` computes them. Where
     errors are few, intervals have the ends of ``few_errors``. With several seeds they are over test examples and seeds;
     see ``over_seeds``.
   """
@@ -192,7 +192,7 @@ def _errors(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray
   """Estimates the calibration errors of each row, and those differences of every two rows that are compared."""
   weights = next(iter(rows.values())).weights
   columns, classwise = (computed_by(kind, weights) for kind in (Error, ClasswiseError))  # Records have no classes.
-  # Those of the most resamples come first.
+  # Errors with the most resamples come first.
   errors = {name: (column.compute.function, num_resamples // (FEWER if is_slow else 1)) for is_slow in (False, True)
             for name, column in columns.items()
             if column.compute.slow == is_slow and (not is_slow or num_resamples >= 10 * FEWER)}

@@ -1,7 +1,7 @@
 """How well a score separates two sets in many resamples of the same examples, in NumPy.
 
 As in ``resampled_errors``, a resample is how often each example counts, and the examples are sorted once. The values
-are those of ``metrics.auroc`` and ``metrics.fpr_at_tpr``.
+are the ones that ``metrics.auroc`` and ``metrics.fpr_at_tpr`` use.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ class Separation:
     if np.any(self.lower != self.not_higher):
       below = (below + num_outside[:, self.not_higher]) / 2
     area = np.einsum("rn,rn->r", inside, below, dtype=np.float64)
-    # The highest threshold with enough positives is that of the last one before which few enough are left out.
+    # The highest threshold with enough positives is the score of the last one before which few enough are left out.
     needed = formulas.fewest(total_inside, TPR)
     place = np.minimum((num_inside[:, 1:] <= (total_inside - needed)[:, None]).sum(1), inside.shape[1] - 1)
     row = np.arange(len(inside))

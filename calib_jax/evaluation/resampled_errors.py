@@ -38,7 +38,7 @@ class Ordered:
   """The examples of one model in the order of their confidences; equal confidences are one step of the order."""
 
   def __init__(self, confidence: np.ndarray, num_bins: int, weights: np.ndarray | None = None):
-    """Sorts ``confidence``, float32 ``[N]`` in [0, 1]; ``weights`` are those of ``units``, None where all are 1."""
+    """Sorts ``confidence``, float32 ``[N]`` in [0, 1]; ``weights`` come from ``units``, None where all are 1."""
     self.order = np.argsort(confidence, kind="stable")
     self.num_bins, self.weights = num_bins, None if weights is None else weights[self.order]
     confidence = confidence[self.order]
@@ -61,7 +61,7 @@ class Ordered:
 
   @property
   def exact(self) -> "Ordered":
-    """Itself; that of ``Blocks`` is not approximate as they are."""
+    """Itself; ``Blocks`` are approximate, and have one that is not."""
     return self
 
   def steps(self, counts: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -105,7 +105,7 @@ class Blocks:
     self._fixed = np.rint(np.add.reduceat(fixed, starts) / np.maximum(self._all, 1)).astype(np.int64)
     self.values = (self._fixed / UNIT).astype(np.float32)
     place, shape = block * len(size) + self._cell, (block.max() + 1, len(size))
-    # Sums up to 2^24 are exact in float32, which those of weights exceed.
+    # Sums up to 2^24 are exact in float32; sums of weights exceed it.
     self._size, self._correct = (
       np.bincount(place[x], None if weights is None else weights[x], shape[0] * shape[1]).reshape(shape).astype(
         np.float32 if weights is None else np.float64) for x in (slice(None), correct))
@@ -183,8 +183,8 @@ class Sums:
     each, larger = np.divmod(self.size[row, -1:], num_bins)
     ranks = np.arange(num_bins + 1)
     ranks = ranks * each + np.minimum(ranks, larger)
-    # The first sums over at least so many examples; a part of the last is too many. One search finds those of all rows,
-    # because each row's sums are raised above those of the row before.
+    # The first sums over at least so many examples; a part of the last is too many. One search does all rows,
+    # because each row's sums are raised above the sums of the row before.
     place = self._raised.searchsorted(ranks + row[:, None] * self._step) - row[:, None] * self.size.shape[1]
     before = np.maximum(place - 1, 0)
 
@@ -229,7 +229,7 @@ def sweep(sums: Sums) -> np.ndarray:
   last, active = np.ones(len(count), np.int64), np.arange(len(count))
   for num_bins in itertools.count(2):
     if num_bins == MANY:
-      # Where the accuracies of single examples are in order, those of any groups of neighbours are.
+      # Where the accuracies of single examples are in order, the accuracies of any groups of neighbours are too.
       single = np.array([_is_in_order(sums, int(count[i]), np.array([i]))[0] for i in active], bool)
       last[active[single]], active = count[active[single]], active[~single]
     active = active[count[active] >= num_bins]
@@ -254,7 +254,7 @@ def smooth(sums: Sums) -> np.ndarray:
   residual = np.diff(sums.gap) / (UNIT * sums.count[:, None])
   mass = sum(np.stack([np.bincount(cell, x * share, formulas.GRID) for x in residual])
              for cell, share in formulas.grid_shares(sums.ordered.values.astype(np.float64)))
-  # The Fourier coefficients of the grid followed by its mirror image are those of the cosine transform.
+  # The Fourier coefficients of the grid followed by its mirror image are its cosine transform.
   coefficients = scipy.fft.dct(mass.astype(np.float32), axis=1)
   errors = formulas.smooth_error(coefficients, functools.partial(scipy.fft.idct, n=formulas.GRID, axis=1))
   return errors * (sums.size[:, -1] > 0)
@@ -263,7 +263,7 @@ def smooth(sums: Sums) -> np.ndarray:
 def risk_coverage(before: np.ndarray, after: np.ndarray, errors: np.ndarray, total: np.ndarray,
                   risks: tuple[float, ...]) -> np.ndarray:
   """The area under the risk-coverage curve, its excess, and the coverage at each of ``risks``: ``[R, 2 + risks]``."""
-  # The k-th most confident example has the weight H_N - H_{k-1}, and those of a step share the mean of their weights:
+  # The k-th most confident example has the weight H_N - H_{k-1}, and the examples of a step share their mean weight:
   # only steps with errors add to the area. Between them the risk falls as k grows, to its lowest just before a step.
   return np.concatenate([_areas(before, after, errors, total), *(
     _coverage(before, after, errors, total, risk) for risk in risks)], axis=1)

@@ -45,7 +45,7 @@ class Interval:
 def over_seeds(interval: Interval, of_seeds: Sequence[float], of_other: Sequence[float] | None = None) -> Interval:
   """Widens an interval over test examples to one over test examples and seeds.
 
-  The interval is that of the mean over seeds, or of its difference between two rows, whose values of each seed are
+  The interval is of the mean over seeds, or of its difference between two rows, whose values of each seed are
   ``of_seeds`` and ``of_other``; these are paired seed by seed if there are as many. It stays the same if there is only
   one seed.
 
@@ -161,7 +161,7 @@ class Values:
     """Returns the mean confidence minus the accuracy, with a normal interval over examples or their groups.
 
     Some hundred confident predictions, or some ten groups of them, may all be right, and then their own spread is
-    almost 0. That of a calibrated model is not, so that the interval has at least its width.
+    almost 0. A calibrated model's spread is not, so that the interval has at least its width.
     """
     excess, chance = (self.confidence - self.correct).mean(axis=1), self.confidence.astype(np.float64)
     variance = (chance * (1 - chance)).mean(axis=1)  # Of an example: seeds may all be wrong of the same ones.
@@ -200,7 +200,7 @@ class EvaluatedSet:
     num_seeds: the largest number of seeds of a model.
     kind: how the examples relate to the training data, one of ``KINDS``.
     num_groups: the number of groups of examples that depend on each other; None if every example is on its own.
-    rows: the rows, those of the first model first; none of an out-of-distribution set.
+    rows: the rows, the first model's first; none of an out-of-distribution set.
     differences: the differences of metrics by name, of a row minus an earlier row, by the pair of rows. Pairs without
       the same examples have none.
     num_effective: where examples have weights, how many equal ones, or groups of them, say as much

@@ -1,9 +1,9 @@
-r"""How well subgroups of the examples are calibrated, those of each predicted class among them, and which is worse.
+r"""How well subgroups of the examples are calibrated, among them each predicted class, and which is worse.
 
 The offset of examples is their mean confidence minus their accuracy. A subgroup of offset a is worse than the other
 examples, of offset b, if :math:`|a| > |b|`, which is to say that a - b and a + b have the sign of a. Both are tested by
 Student's t at half of the level on each side; the p-value is twice the larger one (an intersection–union
-test), so that its level is that of each.
+test), so that its level is the level of each.
 """
 
 from collections.abc import Sequence
@@ -41,8 +41,8 @@ class Subgroup:
     p_value: the probability of an ECE as large as this if the model is calibrated, corrected for the number of
       subgroups (Holm).
     offset: the mean confidence minus the accuracy, with its interval.
-    offset_of_others: that of the other examples, with its interval; None without any.
-    worse_p_value: the p-value of an offset that is at most as far from 0 as that of the others, corrected (Holm); None
+    offset_of_others: the offset of the other examples, with its interval; None without any.
+    worse_p_value: the p-value of an offset that is at most as far from 0 as the others' offset, corrected (Holm); None
       if either has fewer than ``FEWEST`` units.
   """
 
@@ -119,10 +119,10 @@ class _Sample(NamedTuple):
 
   confidence: np.ndarray  # float64 ``[N, S]``.
   excess: np.ndarray  # ``[N, S]``, the confidence minus the outcome.
-  variance: np.ndarray  # ``[N]``, that of the outcome of a calibrated model.
+  variance: np.ndarray  # ``[N]``, of the outcome of a calibrated model.
   unit: np.ndarray  # ``[N]``, the number of the group of dependent examples, or of the example.
   rho: float  # How strongly the outcomes of a group depend on each other.
-  weights: np.ndarray | None = None  # ``[N]``, those of the examples; None where all are equal.
+  weights: np.ndarray | None = None  # ``[N]``, of the examples; None where all are equal.
 
   @classmethod
   def of(cls, values: Values) -> "_Sample":
@@ -145,7 +145,7 @@ class _Sample(NamedTuple):
     """Returns the sum of signed mean excesses of parts of the examples.
 
     Its standard error has one sum for each unit, also where a unit is in both parts. Some confident predictions may all
-    be right, and their own spread is then almost 0. So the variance is at least that of a calibrated model, and has in
+    be right, and their own spread is then almost 0. So the variance is at least a calibrated model's, and has in
     each part one more unit that is right and one that is wrong: without these two, intervals hold the offset of 60
     examples with 5% of errors in 88% of draws.
     """
@@ -167,7 +167,7 @@ class _Sample(NamedTuple):
     return _Mean(over_seeds(Interval(mean, mean - margin, mean + margin), estimate), freedom)
 
   def worse(self, rows: np.ndarray, others: np.ndarray) -> float:
-    """Returns the p-value of an offset that is at most as far from 0 as that of the others; nan of too few units."""
+    """Returns the p-value of an offset that is at most as far from 0 as the others' offset; nan of too few units."""
     if min(self.num_units(rows), self.num_units(others)) < FEWEST:
       return np.nan
     sign = 1.0 if self.mean(self.excess, rows).mean() > 0 else -1.0

@@ -28,7 +28,7 @@ class BiasModel:
     with_bias: of a debiased error, the same error with its bias, whose interval it has; None of any other error. The
       true values are equal. The debiased square is clipped at 0, and what it subtracts is too much where bins share
       tied confidences: intervals from halves and fifths of it cover 85 to 97% without ties and 10 to 93% with them, and
-      those of the error with its bias 93 to 99% of all.
+      the intervals of the error with its bias 93 to 99% of all.
     compares: whether the intervals of differences hold the true difference, as far as was simulated.
   """
 
@@ -45,13 +45,13 @@ class BiasModel:
 
 # Its upper end subtracts no bias, as for an error about which nothing is known.
 CONSERVATIVE = BiasModel()
-# The bias of a squared norm-2 error is that of the model of ``bootstrap`` whatever the gaps are. A bin whose gap is
+# A squared norm-2 error has the bias of ``bootstrap``'s model whatever the gaps are. A bin whose gap is
 # larger than its noise adds bias to no other error, and more to a half and a fifth of the sample: up to half of what
 # is measured was not there in simulations.
 NORM_2, BINNED = BiasModel(sure_part=1.0), BiasModel(sure_part=0.5)
 
 MODELS: dict[Callable, Callable[..., BiasModel]] = {}  # Of the calibration errors of this package, by their options.
-PAIRS: set[Callable] = set()  # Those of them that take ``(confidence, correct)``.
+PAIRS: set[Callable] = set()  # Which of them take ``(confidence, correct)``.
 MEANS: set[Callable] = {jnp.mean}  # Metrics without such a bias, whose intervals are percentiles.
 
 

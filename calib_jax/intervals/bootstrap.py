@@ -27,7 +27,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   ``method="percentile"`` gives the metric and quantiles of the metric over resamples, at levels that are corrected for
   the bias and skewness of the resamples and for small samples (BCa, Efron 1987, with the wider quantiles of Hesterberg
   2015). It suits means, such as accuracy and proper scores. Calibration errors are biased upwards, because the noise of
-  each bin's accuracy adds to its gap, and the noise of a resample is added to that of the sample: percentiles of a
+  each bin's accuracy adds to its gap, and the noise of a resample is added to the sample's: percentiles of a
   calibration error lie too high, and may even begin above the estimate.
 
   ``method="bias_corrected"`` is for calibration errors, whose true value τ is at least 0. It assumes that the square Q
@@ -39,7 +39,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   proportion to the noise near 0 and normal far from it. A random half of the examples and the other half have the noise
   of the sample once more, with opposite signs: the mean of their two Q has variance :math:`V_0`, and half of the
   difference has variance :math:`Q V_1`. A random fifth has four times that noise, so that its Q has mean
-  :math:`Q + 4B`, and that of a half has mean :math:`Q + B`. The estimate, with the B of fifths, is
+  :math:`Q + 4B`, and a half's has mean :math:`Q + B`. The estimate, with the B of fifths, is
   :math:`\sqrt{\max(Q - B, 0)}`. The interval holds every τ for which the observed Q lies between the
   ``(1 - level) / 2`` and ``(1 + level) / 2`` quantiles of the gamma distribution with the mean and variance above (by
   Wilson and Hilferty's cube root). For the lower end, B is the larger one of fifths and halves. For the upper end, a Q
@@ -54,7 +54,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
   the rate is 1. In between, :math:`B = B_1 + (B_0 - B_1) \exp(-\tau^2 / B_0)`, where :math:`B_1` is B for ρ = 1. The
   lower end takes :math:`B_0`, and the upper end :math:`(s + (1 - s) \exp(-\tau^2 / B_0)) B_1`, s = 0.
 
-  Two errors have a rule of their own. The interval of the debiased error is that of the same error with its bias, whose
+  Two errors have a rule of their own. The debiased error has the interval of the same error with its bias, whose
   true value is the same. The upper end of ``ks_calibration_error`` is at least z standard deviations of the mean of
   confidence - correct above the error.
 
@@ -74,7 +74,7 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
     groups: optional ``[N]`` integers, not traced; examples with the same integer are resampled together, as for several
       images of one patient. If groups differ in size, the metric must take ``where``.
     bias: for ``method="bias_corrected"``, the ``BiasModel`` of the metric: ``bias_model(calibration_error, norm=2)``
-      for an error of this package with options, or one of your own. ``"auto"`` is that of an error of this package
+      for an error of this package with options, or one of your own. ``"auto"`` is the model of an error of this package
       that is passed as it is, and for any other function ``CONSERVATIVE``, whose upper end subtracts no bias. So it is
       for a ``functools.partial`` of an error of this package, too: without ``bias`` the interval of a debiased, a KS or
       a smooth error with options lacks the rules of that error, and says nothing of it.

@@ -52,7 +52,7 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
     bias: as for ``bootstrap``.
 
   Returns:
-    ``(difference, low, high)``, where ``difference`` is the metric of ``a`` minus that of ``b``, for calibration errors
+    ``(difference, low, high)``, where ``difference`` is the metric of ``a`` minus ``b``'s, for calibration errors
     without their biases.
 
   Raises:
@@ -96,7 +96,7 @@ def _difference(metric: Metric, num_arrays: int) -> Metric:
 @functools.partial(jax.jit, static_argnums=(0, 4, 5, 6))
 def _of_errors(metric: Metric, arrays: tuple[Array, ...], members: Array | None, key: Array,
                num_resamples: int, level: float, bias: BiasModel) -> tuple[Array, Array, Array]:
-  """``paired_difference`` of a calibration error, of the arrays of one model followed by those of the other."""
+  """``paired_difference`` of a calibration error, of the arrays of one model followed by the other's."""
   models = arrays[:len(arrays) // 2], arrays[len(arrays) // 2:]
 
   def of_both(*arrays, **where):

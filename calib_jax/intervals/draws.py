@@ -116,7 +116,7 @@ def draw(words: Array, count: int, below: int | Array) -> Array:
 
 
 def uniform(words: Array, count: int, purpose: int = 0) -> Array:
-  """``count`` random multiples of 2^-24 in [0, 1), as float32; those of another row of words are independent."""
+  """``count`` random multiples of 2^-24 in [0, 1), as float32; numbers of another row of words are independent."""
   xp = array_module(words)
   return (_hash(words[..., purpose, :], count) >> 8).astype(xp.float32) * xp.float32(2**-24)
 

@@ -1,4 +1,4 @@
-"""Statistics of examples that come in groups: those of one group may depend on each other by any amount."""
+"""Statistics of examples that come in groups: members of one group may depend on each other by any amount."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
   common = labels
   if groups is not None:
     pairs, counts = np.unique(np.stack([unit, labels]), axis=1, return_counts=True)
-    order = np.lexsort((counts, pairs[0]))  # The last pair of a unit is that of its most common label.
+    order = np.lexsort((counts, pairs[0]))  # The last pair of a unit has its most common label.
     common = pairs[1][order][np.searchsorted(pairs[0][order], np.arange(num_units), side="right") - 1]
   shuffled = np.random.default_rng(0).permutation(num_units)
   by_label = shuffled[np.argsort(common[shuffled], kind="stable")]
@@ -23,7 +23,7 @@ def stratified_folds(labels: np.ndarray, num_folds: int, groups: np.ndarray | No
 
 
 def effective_number(groups: np.ndarray | None, weights: np.ndarray) -> float:
-  """(Σ w)² / Σ w² of the weights of examples, or of the sums of those of a group: as many equal ones say as much."""
+  """(Σ w)² / Σ w² of the weights of examples, or of the sums of groups' weights: as many equal ones say as much."""
   if groups is not None:
     weights = np.bincount(np.unique(groups, return_inverse=True)[1], weights)
   return weights.sum() ** 2 / np.sum(weights**2)

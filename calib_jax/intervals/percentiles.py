@@ -10,7 +10,7 @@ from calib_jax._numerics.binning import array_module
 
 Array = jax.Array | np.ndarray
 MOST_BIAS = 1.0  # The largest size of z0: with the largest acceleration, the levels stay in order.
-MOST_ACCELERATION = 1 / 6  # That of the mean of rare events, whose skewness in resamples is 1.
+MOST_ACCELERATION = 1 / 6  # The mean of rare events has it, whose skewness in resamples is 1.
 
 
 @np.errstate(invalid="ignore")  # Infinite values.
@@ -18,9 +18,9 @@ def ends(values: Array, estimate: Array, count: int, level: float) -> tuple[Arra
   """The ends of a bootstrap interval (BCa, Efron 1987) of ``count`` examples, from ``values`` ``[R, ...]``."""
   # They are quantiles of resamples that are not nan, at the levels Φ(z₀ + (z₀ ± z) / (1 - a (z₀ ± z))), z = √(n / (n -
   # 1)) t_{n-1}. Φ(z₀) is the share of resamples below the estimate, ties half, and a is a sixth of their skewness, as
-  # it is for means. Student's quantile and the root make up for the spread of resamples, which is that of the sample
+  # it is for means. Student's quantile and the root make up for the spread of resamples, which is the sample's
   # with n in place of n - 1 (Hesterberg 2015). An end is moved outwards only, from its level Φ(±z): few examples show
-  # too little of a heavy tail, as that of the NLL.
+  # too little of a heavy tail, such as the NLL's.
   from scipy import special  # Imported here, because the import takes 0.2 s and only these intervals need it.
 
   xp = array_module(values)

@@ -32,7 +32,7 @@ class Resampled(NamedTuple):
   floor: np.ndarray | None = None  # The mean error of redrawn outcomes; None without redraws.
   p_value: np.ndarray | None = None  # The p-value of ``metrics.calibration_test``; None without redraws.
   # ``[R]``, half the difference of the squares of the first element, of each half and of its rest; None without
-  # redraws. Those of two errors of the same examples say how they vary together.
+  # redraws. Redraws of two errors of the same examples say how they vary together.
   noise: np.ndarray | None = None
   # The 97.5% quantile of the error of redrawn outcomes, of class-wise errors; None of others.
   most_by_chance: np.ndarray | None = None

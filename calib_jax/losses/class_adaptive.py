@@ -48,7 +48,7 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   Args:
     logits: ``[..., K]`` floats.
     labels: ``[...]`` integers in ``[0, K)``.
-    multipliers: λ, ``[K]`` floats of at least 0, or one for all classes, by default that of the first epoch. They carry
+    multipliers: λ, ``[K]`` floats of at least 0, or one for all classes, by default the first epoch's. They carry
       no gradient.
     curvature: ρ, above 0, ``[K]`` or one for all classes. It carries no gradient.
     last_constraints: the field of ``ClassAdaptiveState``, which is not used.

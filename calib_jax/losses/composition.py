@@ -87,7 +87,7 @@ def _loss(argument: str, loss) -> Callable[..., Array]:
 
 
 def _lacks(loss: Callable, arguments: Iterable[str] = ("where", "axis_name")) -> list[str]:
-  """Those of the ``arguments`` of a loss per batch that ``loss`` does not take."""
+  """The ``arguments`` of a loss per batch that ``loss`` does not take."""
   parameters = inspect.signature(loss).parameters
   if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
     return []

@@ -218,12 +218,12 @@ def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Arr
 
 
 def focal_of_odds(odds: Array, gamma: ArrayLike, stop_gradient: bool = False) -> Array:
-  """-(1 - p)^γ log p from the log-odds log((1 - p) / p); inf where p is that of a masked class."""
+  """-(1 - p)^γ log p from the log-odds log((1 - p) / p); inf where p belongs to a masked class."""
   return infinite(_stopped_if(jnp.exp(-gamma * jax.nn.softplus(-odds)), stop_gradient) * jax.nn.softplus(odds))
 
 
 def inverse_focal_of_odds(odds: Array, gamma: ArrayLike, stop_gradient: bool = False) -> Array:
-  """-(1 + p)^γ log p from the log-odds log((1 - p) / p); inf where p is that of a masked class."""
+  """-(1 + p)^γ log p from the log-odds log((1 - p) / p); inf where p belongs to a masked class."""
   return infinite(_stopped_if((1 + jax.nn.sigmoid(-odds)) ** gamma, stop_gradient) * jax.nn.softplus(odds))
 
 

@@ -25,10 +25,10 @@ def rank_weights(score: Array, weights: Array, estimator: str) -> Array:
 
 def _sums_of_ranks(score: Array, weights: Array, estimator: str) -> Array:
   """The sums over the ranks of each row, in closed form, which also takes weights that are not integers."""
-  # Let x be the weight of the rows ranked above a row of weight w, and N that of all. Over the ranks r of the row,
+  # Let x be the weight of the rows ranked above a row of weight w, and N all weight. Over the ranks r of the row,
   #   Σ (H_N - H_{N-r}) = w (1 + H_N - H_{x+w}) - x (H_{x+w} - H_x), because Σ_{m<x} H_m = x (H_x - 1), and
   #   Σ ln((N + 1) / (N + 1 - r)) = w ln(N + 1) - ln Γ(x + 1 + w) + ln Γ(x + 1).
-  # Differences of H and of ln Γ are written out, because at large N rounding would outweigh those of the functions.
+  # Differences of H and of ln Γ are written out, because at large N rounding would outweigh the functions' differences.
   order = jnp.argsort(score, stable=True)
   w = weights[order]
   above = jnp.append(jnp.cumsum(w[::-1])[::-1], 0)[1:]

@@ -64,7 +64,7 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
   score, losses = _scores(jax.nn.softmax(logits), confidence), _losses(logits, labels, loss)
   every, every_weight = gather(jax.lax.stop_gradient(score), axis_name), gather(weights, axis_name)
   of_ranks = rank_weights(every, every_weight, estimator)
-  if axis_name is not None:  # Of those of all devices, this device's own.
+  if axis_name is not None:  # Of all devices' rows, this device's own.
     of_ranks = jax.lax.dynamic_slice_in_dim(of_ranks, jax.lax.axis_index(axis_name) * len(labels), len(labels))
   if weights.dtype == jnp.bool_:
     of_ranks = jnp.where(weights, of_ranks, 0)
@@ -91,9 +91,9 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, variant: str = "rele
     \hat\beta_i = -\ln(1 - \hat G_\nu(\min(g_i, \tau))), \quad \frac{1}{N} \sum_i \hat\beta_i \ell_i
 
   with scores :math:`g_i` on [0, 1] (negative entropy as 1 + Σ p log p / log K, msp and margin as they are), and
-  :math:`\hat h_k` the number of scores in bin k of ``num_bins`` equal bins of [0, 1], with centre :math:`c_k`: those of
-  the batch, plus ``counts`` seen before; n is their sum and N the size of the global batch. The numbers of scores carry
-  no gradient. τ is the ``low_confidence_coverage`` quantile of the scores of the global batch, interpolated linearly.
+  :math:`\hat h_k` the number of scores in bin k of ``num_bins`` equal bins of [0, 1], with centre :math:`c_k`: the
+  batch's scores, plus ``counts`` seen before; n is their sum and N the size of the global batch. The numbers of scores
+  carry no gradient. τ is the ``low_confidence_coverage`` quantile of the scores of the global batch, interpolated linearly.
 
   ``variant`` says how the loss is read:
 
@@ -234,7 +234,7 @@ def update_selective_risk(state: SelectiveRiskState, logits: ArrayLike, *, varia
 
 
 def _unit_scores(logits: Array, confidence, score_range, variant: str) -> Array:
-  """The confidence score of each example on [0, 1]; that of ``"released"`` is of softmax(p)."""
+  """The confidence score of each example on [0, 1]; ``"released"`` takes it of softmax(p)."""
   low, high = scores.score_range(confidence, logits.shape[1]) if score_range is None else score_range
   if score_range is None:
     low = min(low, 0.0)  # A score whose range lies in [0, 1] stays as it is.

@@ -32,7 +32,7 @@ Array = jax.Array
 
 
 def two_class(logits: ArrayLike) -> Array:
-  r"""Logits of two classes from those of a binary label: ``stack([0, z], axis=-1)``.
+  r"""Logits of two classes from a binary label's: ``stack([0, z], axis=-1)``.
 
   .. math:: \mathrm{softmax}([0, z])_1 = \sigma(z)
 

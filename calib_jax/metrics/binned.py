@@ -45,7 +45,7 @@ class _Binned(NamedTuple):
   # ``[N]`` floats, in the order of the examples for bins of equal width, ascending for equal mass; with weights, an
   # example at an edge of equal mass may be there in several parts.
   confidence: Array | None
-  counts: Array | None  # ``[N]`` bools or, where there are weights, those of the ``confidence``.
+  counts: Array | None  # ``[N]`` bools or, where there are weights, the weights of the ``confidence``.
   index: Array | None  # ``[N]`` integers, the bin of each ``confidence``; M where the example does not count.
   size: Array  # ``[M]`` integers, the number of examples in each bin, or floats, the sum of their weights.
   correct: Array  # ``[M]`` floats, the number of correct examples.
@@ -124,14 +124,14 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
     debias: whether to subtract from each squared gap an estimate of its bias,
       :math:`\sum_b \frac{n_b}{N} [(A_b - C_b)^2 - \frac{A_b (1 - A_b)}{n_b - 1}]`, where bins of one example are left
       out and the sum is clipped at 0 before the root (Kumar et al. 2019); for ``norm=2`` and ``form="bin"`` only. Of
-      credits, the variance :math:`A_b (1 - A_b)` is that of the credits in the bin.
+      credits, the variance of those in the bin stands for :math:`A_b (1 - A_b)`.
     closed: which end of an equal-width bin belongs to it. ``"right"``: bins are (lo, hi], the first closed at 0;
       ``"left"``: bins are [lo, hi), the last closed at 1. Edges j / M are rounded to the precision of the data.
     ties: what happens where an equal-mass edge divides examples of equal confidence. ``"share"``: each of them counts
       as the mean of ``correct`` over all of them, so that the value does not depend on the order of the examples;
       ``"order"``: they keep their order, as in tools that use a stable sort.
     sign: which gaps count: ``"both"``; ``"over"``, those where the confidence exceeds the accuracy; or ``"under"``, the
-      reverse. For norm 1, the errors of ``"over"`` and ``"under"`` add up to that of ``"both"``.
+      reverse. For norm 1, the errors of ``"over"`` and ``"under"`` add up to ``"both"``'s.
     where: optional bools of that shape; examples that are False are ignored and may hold NaN.
     weights: optional example weights of that shape, at least 0; an integer weight w equals w copies of the row. If they
       are not all whole, each of M equal-mass bins has the M-th part of their sum, and an example at an edge belongs in
@@ -172,7 +172,7 @@ def error_of_pairs(confidence: Array, correct: Array, counts: Array, num_bins, b
   """``calibration_error`` of checked arrays ``[N]`` and options."""
   b = _bin(confidence, correct, counts, num_bins, binning, closed, ties, sums_only=form == "bin")
   if form == "bin":
-    squares = None  # Those of zeros and ones are they themselves.
+    squares = None  # Zeros and ones are their own squares.
     if debias and counts.dtype != bool:
       squares = _bin(confidence, correct**2, counts, num_bins, binning, closed, ties).correct
     return formulas.binned_error(b.size, b.correct, b.total - b.correct, norm=norm, debias=debias, sign=sign,

@@ -30,7 +30,7 @@ class Cells(NamedTuple):
 
   counts: Array  # ``[cells]`` int32, the number of examples.
   correct: Array  # ``[cells]`` int32, the number of correct examples.
-  excess: Array  # ``[cells]`` floats, the sum of the examples' confidences minus that of ``lowest`` of their cell.
+  excess: Array  # ``[cells]`` floats, the sum of the examples' confidences minus ``lowest`` of their cell.
   correct_excess: Array  # ``[cells]`` floats, the same sum over correct examples.
 
   def between(self) -> Callable[[Array], tuple[Array, Array, Array]]:
@@ -73,7 +73,7 @@ class Cells(NamedTuple):
     return high + low, jnp.where(pair, between, 0)
 
   def depth(self) -> Array:
-    """The mean confidence of each cell's examples minus that of its correct examples; 0 if none is correct."""
+    """The mean confidence of each cell's examples minus its correct examples'; 0 if none is correct."""
     inside, correct = (jnp.maximum(x, 1).astype(jnp.float32) for x in (self.counts, self.correct))
     return jnp.where(self.correct > 0, self.excess / inside - self.correct_excess / correct, 0)
 

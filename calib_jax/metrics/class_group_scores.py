@@ -45,8 +45,8 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
   The classes are sorted by their number of training examples, equal numbers by class index, and split into three groups
   whose sizes differ by at most one, larger groups first: head, medium and tail. An example belongs to the group of its
   label, whatever was predicted. Because groups are chosen by the label, the ECE of a group is above 0 for a perfectly
-  calibrated model too, which is overconfident on the examples of rare classes and underconfident on those of frequent
-  ones: compare models with each other, not with 0.
+  calibrated model too, which is overconfident on the examples of rare classes and underconfident on frequent ones'
+  examples: compare models with each other, not with 0.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.

@@ -75,9 +75,9 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
   below it where recalibration by so many examples raises the loss. A fit to all examples, judged on the same ones,
   removes too much on average. The interval of the calibration part begins at the lower end of the bootstrap interval
   (BCa) of what is removed out of fold, and ends at the upper end for the fit to all examples, or at 0 or the upper end
-  out of fold if that is higher; that of the refinement part likewise. docs/coverage.md has the simulated coverage.
+  out of fold if that is higher; the refinement part likewise. docs/coverage.md has the simulated coverage.
 
-  All recalibrations are fitted by their penalised NLL. The parts of the Brier score are those of these fits: others of
+  All recalibrations are fitted by their penalised NLL. The parts of the Brier score are of these fits too: others of
   the same class may remove a little more.
 
   Args:
@@ -98,7 +98,7 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
     groups: optional ``[...]`` integers; examples with the same integer share a fold and are resampled together.
 
   Returns:
-    ``CalibrationRefinement``; the estimates of the parts add up to that of the loss.
+    ``CalibrationRefinement``; the estimates of the parts add up to the loss's.
 
   Raises:
     TypeError: if an argument has the wrong dtype or is traced.

@@ -75,7 +75,7 @@ def power_mean(values: Array, mean: Callable[[Array], Array], norm: float | str)
 
 
 def accuracies_rise(size: Array, correct: Array, highest: Array) -> tuple[Array, Array]:
-  """Whether no accuracy of the bins is below ``highest`` or that of a bin before it; the new ``highest``."""
+  """Whether no accuracy of the bins is below ``highest`` or a bin's before it; the new ``highest``."""
   xp = array_module(correct)
   cumulative_maximum = np.maximum.accumulate if xp is np else jax.lax.cummax
   accuracy = correct / divisor(size)  # 0 where a bin is empty, which is below no other accuracy.

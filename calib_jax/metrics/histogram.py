@@ -32,11 +32,11 @@ _MOST = 1000  # Bins that ``sweep_calibration_error`` may take.
 class CalibrationHistogram(NamedTuple):
   """Sums of top-label confidences by bin and by cell, from which calibration errors are computed.
 
-  ``empty`` and ``from_model_output`` make a state, ``merge`` adds two, ``jax.lax.psum(state, axis_name)`` adds those of
-  all devices, ``reduce`` adds those stacked on a first axis, and ``compute`` returns the metrics. The size is 12 MB.
-  A state can count up to 2^31 - 1 examples.
+  ``empty`` and ``from_model_output`` make a state, ``merge`` adds two, ``jax.lax.psum(state, axis_name)`` adds all
+  devices' states, ``reduce`` adds those stacked on a first axis, and ``compute`` returns the metrics. The size is 12
+  MB. A state can count up to 2^31 - 1 examples.
 
-  Accuracy, mean confidence and the equal-width errors (15 bins) are those of one pass over all examples. The equal-mass
+  Accuracy, mean confidence and the equal-width errors (15 bins) are as in one pass over all examples. The equal-mass
   error, KS and sweep are computed from 753,668 cells, which are at most 2^-14 of the distance to 0 or 1 wide. Where an
   equal-mass edge divides a cell, the correct examples on either side follow from the mean confidences of the cell,
   exactly for two examples and approximately for more (``cells`` has the derivation). For any data, the
@@ -48,7 +48,7 @@ class CalibrationHistogram(NamedTuple):
   Attributes:
     counts: ``[cells]`` int32, the number of examples.
     correct: ``[cells]`` int32, the number of correct examples.
-    excess: ``[cells]`` floats, the sum of the examples' confidences minus that of ``cells.lowest`` of their cell.
+    excess: ``[cells]`` floats, the sum of the examples' confidences minus ``cells.lowest`` of their cell.
     correct_excess: ``[cells]`` floats, the same sum over correct examples.
     bin_counts: ``[15]`` int32, the number of examples in each equal-width bin.
     bin_correct: ``[15]`` int32, the number of correct examples.

@@ -25,7 +25,7 @@ class RiskCoverage(NamedTuple):
   Attributes:
     coverage: ``[N]`` floats, k / N for k from 1 to N, or the share of the weights of the k most confident examples.
     risk: ``[N]`` floats, the mean risk of the k most confident examples. Where only N' < N examples count, both arrays
-      are those of N' examples, followed by nan.
+      are of N' examples, followed by nan.
   """
 
   coverage: Array
@@ -105,10 +105,10 @@ class _Tied(NamedTuple):
   weights: Array  # The weight of each example.
   is_last: Array  # Whether an example is the last of its tie.
   taken: Array  # The sum of the weights of all examples up to each.
-  before: Array  # That of all examples before its tie.
-  mass: Array  # That of its tie.
+  before: Array  # The weight of all examples before its tie.
+  mass: Array  # The weight of its tie.
   risk_before: Array  # The sum of weights times risks before its tie.
-  risk: Array  # That of its tie.
+  risk: Array  # The risk of its tie.
 
 
 def _tied(confidence: Array, risk: Array, weights: Array) -> _Tied:

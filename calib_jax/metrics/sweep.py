@@ -28,8 +28,8 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
                             weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` with the largest number of bins for which the accuracies do not fall from bin to bin.
 
-  The number of bins M grows from 2 until an accuracy falls below that of a bin before it, or until M = N. The error is
-  that of the last M for which none falls, or of M = 1. Empty bins are skipped.
+  The number of bins M grows from 2 until an accuracy falls below a bin's before it, or until M = N. The error has
+  the last M for which none falls, or M = 1. Empty bins are skipped.
 
   The sorted examples are turned into prefix sums once. A bin is a range of ranks, so that its sums are differences of
   two prefix sums, and a number of bins M is tested in O(M), or in O(M log N) for equal width, in blocks of 1,024 bins.
@@ -75,7 +75,7 @@ def _sweep_calibration_error(confidence: Array, correct: Array, counts: Array, b
     count = jnp.where(rows.is_whole, rows.total.astype(jnp.int32), count)
   # Equal-width bins that are narrower than any difference separate all values, and more bins change nothing.
   most = count if binning == "equal_mass" else jnp.minimum(count, _enough_to_separate(confidence, number))
-  # Where the accuracies of single examples are in order, those of any groups of neighbours are, and all M succeed.
+  # Where the accuracies of single examples are in order, so are any groups' of neighbours, and all M succeed.
   zero = jnp.zeros_like(confidence[0])
   if counts.dtype != bool:
     falls = jnp.diff(rows.correct) < -formulas.TOLERANCE
@@ -158,7 +158,7 @@ def _places(confidence: Array, count: Array, j: Array, num_bins: Array) -> Array
 
 
 def _is_in_order(bins_of: Bins, num_bins: Array, zero: Array) -> Array:
-  """Whether no accuracy of ``num_bins`` bins is below that of a bin before it; empty bins are skipped."""
+  """Whether no accuracy of ``num_bins`` bins is below a bin's before it; empty bins are skipped."""
   # The loop counts blocks, not bins, because XLA miscounts the steps of a loop whose counter grows by more than 1.
   def step(state):
     block, highest, _ = state

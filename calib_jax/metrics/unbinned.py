@@ -21,10 +21,10 @@ BANDWIDTHS = np.concatenate([np.logspace(-5, -1, 15), np.linspace(0.2, 1, 5)])
 
 
 def ks_margin(confidence: Array, correct: Array, members: Array | None, level: float) -> Array:
-  """How far the true KS error may be above that of the sample, at least: the ``margin`` of its ``BiasModel``.
+  """How far the true KS error may be above the sample's, at least: the ``margin`` of its ``BiasModel``.
 
   The sum that is the largest in truth is noisy too, and the KS error of the sample is at least as large. So the true
-  error is above it by at most z standard deviations of that sum, which are at most those of the sum over all examples.
+  error is above it by at most z standard deviations of that sum, which the sum over all examples has at least.
   The model of ``bootstrap`` takes the noise of the sum that is the largest in the sample, which may be much smaller.
   """
   gap = confidence - correct.astype(confidence.dtype)

@@ -11,9 +11,9 @@ from calib_jax.intervals.groups import standard_error, stratified_folds
 
 FORMS, NORMS, SIGNS = ("top_label", "canonical"), (1, 2, "max"), ("both", "over", "under")
 NUM_FOLDS = 5
-# Each example helps to choose the direction in which those of the other folds count, so that the terms of folds are
-# correlated. Of a calibrated model the variance of their mean is 1.9 to 2.1 times that of independent terms, with five
-# folds, in all families of recalibrations that were simulated; where the error is large the direction is fixed, and the
+# Each example helps to choose the direction in which examples of the other folds count, so that the terms of folds are
+# correlated. Of a calibrated model the variance of their mean is 1.9 to 2.1 times as large as of independent terms, with
+# five folds, in all families of recalibrations that were simulated; where the error is large the direction is fixed, and the
 # factor falls to 1.
 VARIANCE = 2.0
 
@@ -44,7 +44,7 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
   examples, and the right-hand side is the mean over the other fifth, for each of five folds. Errors in bins are too
   high for few examples, because they measure the noise of the bins; this one is too low, because a fit to few examples
   is a poor recalibration. The lower limit subtracts the standard error of the mean, with the correlation of folds, and
-  at least that of a calibrated model with these predictions.
+  at least a calibrated model's with these predictions.
 
   With ``form="top_label"`` f is the confidence alone, Y whether the prediction is correct, and
   :math:`\langle v, Y - f \rangle` is :math:`Y - f` where g is above f and :math:`f - Y` where it is below.
@@ -54,7 +54,7 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
   Args:
     probs: ``[N, K]`` probabilities.
     labels: ``[N]`` integers in ``[0, K)``.
-    norm: 1, 2 or "max", that of the vector over classes; of the top label all are the same.
+    norm: 1, 2 or "max", of the vector over classes; of the top label all are the same.
     sign: "both", "over" or "under"; the last two are of the top label.
     form: "top_label", or "canonical": f is the vector of all probabilities, and Y the label as a unit vector.
     classifier: a scikit-learn classifier of the logarithms of f; None for histogram gradient boosting.
@@ -101,7 +101,7 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
     v = np.outer(np.where({"both": True, "over": side < 0, "under": side > 0}[sign], side, 0), [0, 1])
   values = np.sum(v * (np.eye(f.shape[1])[y] - f), axis=1)
   estimate = float(values.mean())
-  # Some hundred sure predictions may all be right, so that their values hardly vary; those of a calibrated model do.
+  # Some hundred sure predictions may all be right, so that their values hardly vary; a calibrated model's do.
   of_calibrated = np.sqrt(np.sum((f * v**2).sum(1) - (f * v).sum(1) ** 2)) / len(f)
   deviation = VARIANCE**0.5 * max(standard_error(values, groups), of_calibrated)
   return VariationalError(estimate, estimate - float(ndtri(level)) * deviation)

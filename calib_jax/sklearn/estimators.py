@@ -34,10 +34,10 @@ FEWEST = 3  # Examples that a fold must hold out for a calibrator of its own.
 
 
 class _WithOptions(ClassifierMixin, BaseEstimator):
-  """An estimator that has the options of its calibrator as parameters, besides those of its signature."""
+  """An estimator that has the options of its calibrator as parameters, besides its signature's."""
 
   def get_params(self, deep: bool = True) -> dict[str, Any]:
-    """Returns the parameters by name; with ``deep``, also those of the estimator that is calibrated."""
+    """Returns the parameters by name; with ``deep``, also the calibrated estimator's."""
     return {name: value for name, value in vars(self).items() if not name.startswith("_") and not name.endswith("_")
             } | super().get_params(deep)
 
@@ -226,7 +226,7 @@ class CalibratedClassifier(MetaEstimatorMixin, _WithOptions):
       sample_weight: ``[N]``; an integer weight w equals w copies of the row. The classifier gets it if it takes
         weights; if not, a warning says so.
       groups: ``[N]``, which a splitter such as ``GroupKFold`` keeps together.
-      **fit_params: passed to the classifier's ``fit``; of what has N rows, it gets those of its fold.
+      **fit_params: passed to the classifier's ``fit``; of what has N rows, it gets its fold's.
 
     Returns:
       The estimator.

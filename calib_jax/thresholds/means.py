@@ -26,7 +26,7 @@ def binomial_interval(rate: float, n: int, level: float) -> tuple[float, float]:
 
 def mean_interval(values: np.ndarray, bounds: tuple[float, float], level: float = 0.95,
                   groups: ArrayLike | None = None) -> tuple[float, float, float]:
-  r"""The mean of ``[N]`` values, or of those of ``of_groups``, and the ends of the interval of its expectation.
+  r"""The mean of ``[N]`` values, or of the groups' in ``of_groups``, and the ends of the interval of its expectation.
 
   An upper end is the largest m with n max_λ mean log(1 + λ (m - v)) ≤ -log(1 - ``level``), and a lower one likewise;
   the λ are those for which no value within the bounds makes the logarithm infinite (the best of the bets of

@@ -100,7 +100,7 @@ def selective_threshold(confidence: ArrayLike, correct: ArrayLike, *, risk: floa
     method: ``"binomial"`` for errors, ``"hoeffding_bentkus"`` for bounded losses.
     groups: optional ``[N]`` integers; rows of one group are dependent, and groups are not. Each group counts once: its
       loss is the mean one of its accepted rows, in [0, 1], and R̂ the mean over the n groups that have any, by the
-      p-value of ``"hoeffding_bentkus"``. The risk is that of a group, and not of a row: rows are wrong more often where
+      p-value of ``"hoeffding_bentkus"``. The risk is a group's, and not a row's: rows are wrong more often where
       large groups are, and a few hundred groups may hold none of these.
 
   Returns:
@@ -155,7 +155,7 @@ def check_threshold(cut: float, confidence: ArrayLike, correct: ArrayLike, *, ri
     confidence: ``[N]`` finite floats of new examples.
     correct: ``[N]`` bools.
     risk: the risk that was asked for, in (0, 1).
-    level: that of the interval, in (0, 1).
+    level: the level of the interval, in (0, 1).
     groups: optional ``[N]`` integers, as in ``selective_threshold``.
 
   Returns:

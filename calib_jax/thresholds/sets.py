@@ -128,7 +128,7 @@ def _quantile(scores: np.ndarray, coverage: float) -> float:
 
 
 def _scores(probs: np.ndarray, rule: SetRule, key: jax.Array | None) -> tuple[np.ndarray, np.ndarray | None]:
-  """The score of each class ``[N, K]``, low where it belongs to the set; and that of all more probable classes.
+  """The score of each class ``[N, K]``, low where it belongs to the set; and of all more probable classes.
 
   LAC has no such order of classes, and None.
   """

@@ -42,7 +42,7 @@ def has_begun(tree: dict[str, Any]) -> bool:
 
 
 def predicting(tree: dict[str, Any]) -> dict[str, Any]:
-  """Returns the variables that predict: those of the average if it has begun, and else of the state."""
+  """Returns the variables that predict: the average's if it has begun, and else the state's."""
   return tree["average"].variables if has_begun(tree) else variables(tree["state"])
 
 
@@ -82,7 +82,7 @@ def _is_number(x: Array) -> bool:
 def reestimated(step: Callable[..., Any], mean: dict[str, Any], batches: Iterable[dict[str, Array]]) -> dict[str, Any]:
   """Replaces the batch statistics of averaged weights by their own on the training images, as SWA needs.
 
-  A layer's running statistic is ``m · old + (1 - m) · that of the batch``. Its value from the old statistics 0, and
+  A layer's running statistic is ``m · old + (1 - m) · the batch's``. Its value from the old statistics 0, and
   that from 1, give m; so the layers need not say it. What training does not change so, such as a head's own numbers,
   stays as it is. The result has the mean statistics of all ``batches``, weighted by their numbers of examples, which
   ``step(variables, batch) -> (batch_stats, number of examples)`` returns.

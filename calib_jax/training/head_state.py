@@ -1,4 +1,4 @@
-"""The states of heads, which steps and the ends of epochs update as they do those of losses."""
+"""The states of heads, which steps and the ends of epochs update as they update the states of losses."""
 
 from collections.abc import Callable
 import math
@@ -86,7 +86,7 @@ def balance(head: models.Head, num_epochs: float) -> StateUpdate:
   """Returns the state update of BalCAL (Ni et al. 2025), which sets λ by an epoch's confidence and accuracy.
 
   After each epoch λ is found by bisection, to 1e-4, where the mean confidence of λ·linear + (1 - λ)·ETF is δ times its
-  accuracy; it is 1 if the linear classifier is no more confident than that. Both are those of the training steps, with
+  accuracy; it is 1 if the linear classifier is no more confident than that. Both are measured in training steps, with
   the ETF logits scaled by class as in the loss, as the released code measures them, added up at evenly spaced λ.
   """
   del num_epochs

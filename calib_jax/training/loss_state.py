@@ -18,7 +18,7 @@ class StateUpdate(NamedTuple):
   Attributes:
     init: returns the state, a NamedTuple of arrays whose fields are keyword arguments of the loss that reads it.
     on_step: ``(state, logits, labels, *, where, axis_name) -> state``, called in every training step after the loss;
-      that of a head gets the head's output instead of logits. None if steps do not change the state.
+      a head's update gets the head's output instead of logits. None if steps do not change the state.
     on_epoch: ``(state, epoch, logits, labels) -> state``, called after every epoch of a stage, which are counted from
       1, with the logits and labels of the split ``reads``, or None for both; None if epochs do not change the state.
     reads: the split that ``on_epoch`` reads, "validation" or "train", which is then predicted after every epoch; empty
@@ -140,7 +140,7 @@ def of_loss(section: ml_collections.ConfigDict, num_classes: int) -> dict[str, S
 
 
 def after_step(states: dict[str, StateUpdate]) -> Callable[..., dict[str, Any]] | None:
-  """Returns what updates all loss states in a step, by logits, and that of a head by its output; None for nothing."""
+  """Returns what updates all loss states in a step, by logits, and a head's by its output; None for nothing."""
   updates = {name: update.on_step for name, update in states.items() if update.on_step}
 
   def update(loss_states, logits, labels, *, output, **options):
@@ -151,7 +151,7 @@ def after_step(states: dict[str, StateUpdate]) -> Callable[..., dict[str, Any]] 
 
 
 def after_epoch(states: dict[str, StateUpdate]) -> Callable[..., tuple[dict[str, Any], dict[str, jax.Array]]] | None:
-  """Returns what updates all loss states after an epoch, with what that of the head publishes; None for nothing."""
+  """Returns what updates all loss states after an epoch, with what the head's state publishes; None for nothing."""
   updates = {name: update for name, update in states.items() if update.on_epoch}
   publish = "head" in states and states["head"].published
 

@@ -51,7 +51,7 @@ def chosen(params: Mapping[str, Any]) -> tuple[calibrators.Calibrator, Any]:
 
 
 def own(params: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Returns the params of the chosen calibrator for those of ``auto``, and others as they are."""
+  """Returns the params of the chosen calibrator in place of ``auto``, and others as they are."""
   return chosen(params)[1] if CHOSEN in params else params
 
 

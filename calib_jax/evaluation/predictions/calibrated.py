@@ -47,7 +47,7 @@ class Calibrated(NamedTuple):
   def probs(self, rows: slice, log_probs: np.ndarray) -> np.ndarray:
     """Returns the probabilities of examples from their ``log_probs``, float32 ``[rows, K]``.
 
-    Those of a file of probabilities are what the file has: exp(log p) may lie on the other side of a bin's edge, and
+    Of a file of probabilities they are what the file has: exp(log p) may lie on the other side of a bin's edge, and
     equal ones may differ.
     """
     return np.asarray(_exp(log_probs)) if self.file_probs is None else self.file_probs[rows].astype(np.float32)

@@ -20,7 +20,7 @@ def as_names(labels: np.ndarray, classes: tuple[str, ...] | None, are_numbers: b
               ) -> np.ndarray:
   """Returns labels that are whole numbers as texts, where classes are called by these numbers.
 
-  Where they may be places among the classes too, which those of classes that ``are_numbers`` always may, that is a
+  Where they may be places among the classes too, which names that ``are_numbers`` always may, that is a
   FileError.
   """
   if classes is None or labels.dtype.kind not in "iu" or classes == tuple(map(str, range(len(classes)))) or None in (

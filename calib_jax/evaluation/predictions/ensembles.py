@@ -40,7 +40,7 @@ def are_of_the_same(part: Predictions, other: Predictions) -> bool:
 
 
 def models(name: str, members: Model, validation: Sequence[Predictions]) -> dict[str, Model]:
-  """Returns the ensemble of a model's seeds, with calibrators of its own, and that of its calibrated seeds, by name.
+  """Returns the ensemble of a model's seeds, with calibrators of its own, and the one of its calibrated seeds, by name.
 
   The first pools and then calibrates, the second calibrates every member and then pools (Rahaman & Thiery 2021). The
   second is of the first calibrator, and is left out without any. ``validation`` is what the calibrators of the members

@@ -50,7 +50,7 @@ class Model:
   Attributes:
     sets: predictions by the name of the set, each a list of one element a seed. The first set is the test set.
     fitted: its calibrators, as ``fit`` returns them.
-    out_of_fold: predictions of the first set by label, if those of ``fitted`` would be of what it was fitted to.
+    out_of_fold: predictions of the first set by label, if ``fitted`` was fitted to that set.
   """
 
   sets: Mapping[str, Sequence[Predictions]]
@@ -146,13 +146,13 @@ def calibrated(fitted: FittedRows, label: str, test: Sequence[Predictions]) -> l
   Args:
     fitted: the calibrators and their params, as ``fit`` returns them.
     label: the label of a calibrator, or "none".
-    test: the predictions, one element a seed. Their classes are joined with those of the fit by name.
+    test: the predictions, one element a seed. Their classes are joined with the fit's by name.
 
   Returns:
     One element a seed.
 
   Raises:
-    UserError: if the classes have other names than those of the fit.
+    UserError: if the classes have other names than the fit's.
   """
   test = [in_order(part, getattr(fitted, "classes", None), ("the test set", "what was fitted to")) for part in test]
   if label == UNCALIBRATED:

@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax._checks.limits import suggestion
 from calib_jax._system.errors import FileError, short
 
-# What arrays and columns of outputs are called. Those of EITHER are probabilities if rows sum to 1, and else logits.
+# What arrays and columns of outputs are called. Values of EITHER are probabilities if rows sum to 1, and else logits.
 LOGITS = ("logits", "logit", "log_probs", "log_probabilities", "logprobs", "log_prob", "logprob")
 PROBS = ("probs", "probabilities", "probability", "y_prob", "y_proba", "prob", "softmax")
 EITHER = ("predictions", "scores", "outputs", "y_score", "preds")
@@ -53,7 +53,7 @@ class FileTable(NamedTuple):
 def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callable[[str], None]) -> FileTable:
   """Returns a table with the names of the options of each row: its classes or, where they differ by row, its places.
 
-  Labels that are texts then are places among the options of their own row, such as those of a question.
+  Labels that are texts then are places among the options of their own row, such as a question's.
   """
   header = table.header
   if all(list(names) == list(options[0]) for names in options):
@@ -235,7 +235,7 @@ def say_not_records(kinds: Iterable[str], confidence: str, correct: str, say: Ca
 
 
 def say_others(name: str, others: Collection[str], say: Callable[[str], None]) -> None:
-  """Says that of several arrays or columns of outputs only those called ``name`` are used."""
+  """Says that, of several arrays or columns of outputs, only those called ``name`` are used."""
   if others:
     say(f" holds {name} and {', '.join(others)}: {name} are used.")
 

@@ -44,7 +44,7 @@ def check_alike(part: Predictions, other: Predictions, names: tuple[str, str]) -
 
 def in_order(part: Predictions, classes: tuple[str, ...] | None, names: tuple[str, str],
              say: Callable[[str], None] = lambda note: None) -> Predictions:
-  """Returns predictions with their classes in the order of ``classes``, those of the set that ``names`` has second.
+  """Returns predictions with their classes in the order of ``classes``, which the set that ``names`` has second has.
 
   What names no classes, here or there, stays as it is. Other names are a UserError. A label that was read as a place
   among the columns of its own file goes with its column.

@@ -1,4 +1,4 @@
-"""The keys of examples, such as those of groups and subgroups: a missing one is no key, and 1.0 is the key 1."""
+"""The keys of examples, of groups and subgroups for instance: a missing one is no key, and 1.0 is the key 1."""
 
 from collections.abc import Sequence
 import re

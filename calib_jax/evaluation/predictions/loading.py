@@ -39,7 +39,7 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     by: the names of arrays ``[N]`` whose equal values mark the subgroups that are reported one by one, such as tasks;
       where outputs have more axes, also ``[B]``.
     weights: the name of an array ``[N]`` of finite numbers of at least 0, the weights of the examples, whose
-      ratios alone matter; those of weight 0 are left out. "" for none.
+      ratios alone matter; rows of weight 0 are left out. "" for none.
     logits: whether scores are logits also if they look like probabilities.
     percent: whether scores are percentages, from 0 to 100.
     ignore_label: the label of rows that are not scored, such as -100, which are left out; None to leave out none.
@@ -91,10 +91,10 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
       that is not known is NaN, -1 or an empty cell, and its pair does not count.
     groups: as in ``load``.
     by: as in ``load``.
-    weights: as in ``load``, those of the examples.
+    weights: as in ``load``, of the examples.
     logits: as in ``load``.
     percent: as in ``load``.
-    order: the names of all labels in the order that the pairs of an example are to have; none for that of the file.
+    order: the names of all labels in the order that the pairs of an example are to have; none for the file's.
     say: as in ``load``.
 
   Returns:
@@ -197,7 +197,7 @@ def _train_counts(counts: np.ndarray | None, num_classes: int) -> np.ndarray | N
 
 
 def _groups(arrays: Mapping[str, np.ndarray], name: str, count: int, is_csv: bool) -> np.ndarray | None:
-  """Returns an integer for each example, equal for those of the same group; None without any groups."""
+  """Returns an integer for each example, equal for examples of the same group; None without any groups."""
   if not name and name not in arrays:
     return None
   return _numbered(arrays, name, count, "groups", is_csv)[1]

@@ -128,7 +128,7 @@ class Summary(NamedTuple):
 
   num_bad: int  # The number of rows with NaN, +inf, or -inf in every class.
   first_bad: int  # The first of them, if there are any.
-  low: float  # The lowest score but -inf, which is that of a class that the row does not have.
+  low: float  # The lowest score but -inf, which a class that the row does not have has.
   high: float  # The highest score.
   sums: tuple[float, float]  # The lowest and the highest sum of a row.
   rows: tuple[int, int]  # The rows that have these sums.

@@ -93,7 +93,7 @@ def _harness(sample: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _inspect(sample: Mapping[str, Any]) -> Iterator[Row]:
-  """A score of Inspect, C or I or a credit, and the confidence that its metadata, or those of the sample, state."""
+  """A score of Inspect, C or I or a credit, and the confidence that its metadata, or the sample's, state."""
   of_sample = (sample.get("metadata") or {}).get("confidence")
   stated = {name: (score, (score.get("metadata") or {}).get("confidence", of_sample))
             for name, score in sample["scores"].items()}

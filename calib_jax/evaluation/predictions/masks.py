@@ -13,7 +13,7 @@ MOST_COPIES = 2**20  # The largest whole weight that is taken for a number of eq
 
 def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], label: str, ignore_label: int,
                     say: Callable[[str], None]) -> dict[str, np.ndarray]:
-  """Returns those of the arrays ``per_row`` that have a row for each label, without the rows of one label."""
+  """Returns the arrays of ``per_row`` that have a row for each label, without the rows of one label."""
   labels = arrays[label]
   ignored = str(ignore_label) if labels.dtype.kind == "U" else ignore_label
   is_used = (labels.reshape(len(labels), -1) != ignored).any(1)
@@ -31,8 +31,8 @@ def with_credits_split(arrays: dict[str, np.ndarray], correct: str, weights: np.
   """Splits graded answers, and returns the weights of all rows and the answer of each, or ``weights`` and None.
 
   An answer of credit y becomes a right row of weight y and a wrong one of weight 1 - y, of one group: every weighted
-  mean is that of the credits. Outcomes that are redrawn for a noise floor vary as much as those of credits of that mean
-  at most can, so that p-values are valid for credits of any law, and those of many halves are larger than they need be.
+  mean is the credits' mean. Outcomes that are redrawn for a noise floor vary as much as credits of that mean
+  at most can, so that p-values are valid for credits of any law, and with many halves larger than they need be.
   """
   if arrays[correct].dtype.kind not in "fU":
     return weights, None

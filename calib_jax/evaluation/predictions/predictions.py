@@ -24,7 +24,7 @@ class Predictions(NamedTuple):
 
   Attributes:
     logits: float32 ``[N, K]``, which may be log-probabilities; -inf for a class that the row does not have.
-    labels: int32 ``[N]``; those of an out-of-distribution set have no meaning.
+    labels: int32 ``[N]``; an out-of-distribution set's have no meaning.
     kind: how the examples relate to the training data, one of ``KINDS``.
     features: ``[N, D]``, the features before the head; None if they were not saved.
     classes: the names of the K classes; None if the file does not name them.
@@ -40,7 +40,7 @@ class Predictions(NamedTuple):
     weights: float64 ``[N]`` above 0, the weights of the examples, whose ratios alone matter; None where all are
       equal.
     of_label: whether the two classes are that a label of a multi-label file is absent or present, whose names are not
-      compared with those of other labels.
+      compared with predictions of other labels.
   """
 
   logits: np.ndarray

@@ -25,7 +25,7 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
            multilabel: bool = False, ignore_label: int | None = None, groups: str = "") -> dict[str, np.ndarray]:
-  """Reads the arrays of one file of predictions by name, and those of the names ``extra``.
+  """Reads the arrays of one file of predictions by name, and the arrays that ``extra`` names.
 
   One of them holds outputs and one labels. Columns such as ``logit_cat`` are joined into one array ``logit`` ``[N,
   K]``, and the ends of their names are ``classes``. Without ``multilabel`` all leading axes are flattened, and if
@@ -208,7 +208,7 @@ def _drop_all_but_one(read: dict[str, np.ndarray], names: Collection[str], alias
 
 
 def outputs_and_labels(arrays: Mapping[str, np.ndarray]) -> tuple[str, str]:
-  """Returns the names of the outputs and the labels, of records those of the confidence and of what is correct."""
+  """Returns the names of the outputs and the labels; for records, of the confidence and of what is correct."""
   name = one_of(arrays, headers.OUTPUTS)
   if name:
     return name, one_of(arrays, headers.LABELS)

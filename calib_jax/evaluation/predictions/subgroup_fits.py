@@ -1,4 +1,4 @@
-r"""Calibrators by subgroup, such as by task, which are shrunk to that of all examples.
+r"""Calibrators by subgroup, such as by task, which are shrunk to the calibrator of all examples.
 
 The fit to a subgroup of n examples counts each of them once, and all N examples of the fit as :math:`n_0` more, each as
 :math:`n_0 / N`, which is a power prior. A subgroup of few examples therefore has nearly the calibrator of
@@ -97,7 +97,7 @@ def _refuse(*args, **kwargs):
 
 
 def places(params: Mapping[str, Any], names: Sequence[str]) -> tuple[list[dict[str, Any]], np.ndarray]:
-  """Returns the params of all examples and of each subgroup, and which the ``names`` have: new ones those of all."""
+  """Returns the params of all examples and of each subgroup, and which the ``names`` have: new ones have the former."""
   place = {name: i for i, name in enumerate(params["own"], 1)}
   return [params["pooled"], *params["own"].values()], np.array([place.get(name, 0) for name in names])
 

@@ -33,7 +33,7 @@ TEXT = 100  # Bytes that a text takes in memory beside its characters.
 
 def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
              ) -> FileTable:
-  """Reads the columns of a CSV or TSV file with a header (RFC 4180). Those of ``extra`` are text."""
+  """Reads the columns of a CSV or TSV file with a header (RFC 4180). Columns of ``extra`` are text."""
   separator = SEPARATORS[pathlib.Path(path).suffix.lower()]
   lines = csv.reader(lines_of(path), delimiter=separator, strict=True)
   try:
@@ -157,7 +157,7 @@ def objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
 
 def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say: Callable[[str], None],  # noqa: C901
                  multilabel: bool) -> FileTable:
-  """Reads the keys of objects, each after its place in the file; those of a log are its rows (``logs``)."""
+  """Reads the keys of objects, each after its place in the file; a log's are its rows (``logs``)."""
   header, values, options, taken, count = None, {}, None, 0, 0
   is_log, objects = logs.rows(objects, say)
   if is_log:

@@ -266,7 +266,7 @@ def training_plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]],
 
 
 def logged_by_runs(logs: pathlib.Path | Mapping[str, pathlib.Path] | None) -> dict[str, Curve]:
-  """Returns what runs logged, by the name of the value, which begins with that of the run if there are several."""
+  """Returns what runs logged, by the name of the value, which begins with the run's name if there are several."""
   if not isinstance(logs, Mapping):
     return logged(logs)
   return {f"{run}: {name}": curve for run, path in logs.items() for name, curve in logged(path).items()}

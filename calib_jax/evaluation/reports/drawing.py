@@ -34,7 +34,7 @@ def figures(results: Results, log: Logs = None, *, width: str | None = None) -> 
 
   Args:
     results: the results.
-    log: the ``metrics.jsonl`` of a run, whose curves are drawn, or those of several runs by name.
+    log: the ``metrics.jsonl`` of a run, whose curves are drawn, or of several runs by name.
     width: the width of every figure, ``"single"`` or ``"double"``, a column of a paper or both; None for those that
       suit the page.
 

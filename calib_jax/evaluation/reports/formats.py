@@ -24,7 +24,7 @@ from calib_jax.evaluation.verdict.reasons import listed
 
 FLOORED = "ece"  # The metric whose noise floor and p-value tables have.
 LARGEST_SHOWN = 16  # Numbers of a fitted parameter that the results repeat.
-# What rows cost that stand beside those of one network, by what their names hold.
+# What rows cost that stand beside the rows of one network, by what their names hold.
 COSTS = {r", ensemble of \d+\b": "An ensemble of n takes n times as long to train and to predict as one member.",
          r", \d+ samples\b": "In a prediction, n samples repeat the network n times from its first random layer on.",
          r", Laplace\b": "A Laplace approximation takes one more pass over the training images."}
@@ -34,7 +34,7 @@ NUMBERS = ("estimate", "low", "high", "value", "floor", "p_value")  # The column
 
 
 def text(results: Results) -> str:
-  """Returns the verdict, the note, the short table and those of sections in Markdown that a terminal shows too."""
+  """Returns the verdict, the note, the short table and the tables of sections in Markdown that a terminal shows too."""
   first, *reasons = (markdown_text(line) for line in results.verdict.lines)
   listed = "\n".join(f"- {reason}" for reason in reasons)
   tables = "".join(f"\n{markdown_text(table.title)}\n\n{markdown([table.head, *table.rows])}"
@@ -104,12 +104,12 @@ class ShownColumn:
 
 
 def columns(names: Iterable[str]) -> list[ShownColumn]:
-  """Returns what columns show that are called like those of ``SHORT_TABLE``; an unknown name is a UserError."""
+  """Returns what columns show that are called as in ``SHORT_TABLE``; an unknown name is a UserError."""
   return [ShownColumn(*number) for number in numbers_of(names)]
 
 
 def _shown(results: Results, every: bool) -> list[ShownColumn]:
-  """Returns the columns of the short table, or those of all that was measured."""
+  """Returns the columns of the short table, or of all that was measured."""
   if not every:
     return columns(results.columns)
   return [ShownColumn(column, number) for column in map(COLUMNS.get, results.rows[0][-1].estimates) for number in (
@@ -178,7 +178,7 @@ def to_json(results: Results) -> str:
 
 
 def parameters(results: Results) -> dict[str, dict[str, list[dict[str, Any]]]]:
-  """Returns the params of every model, calibrator and seed, without those of many numbers."""
+  """Returns the params of every model, calibrator and seed, without params of many numbers."""
   return {model: {label: [_few(p) for p in params] for label, (_, params) in fitted.items()}
           for model, fitted in results.fitted.items()}
 

@@ -37,10 +37,10 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
           say: Callable[[str], None] = print, figures: Sequence[str] = (), width: str | None = None) -> None:
   """Writes the results, and prints the verdict and the short table by ``say``.
 
-  The page shows the ``title`` and the ``config``, the curves of ``log``, the ``metrics.jsonl`` of a run, or those of
+  The page shows the ``title`` and the ``config``, the curves of ``log``, the ``metrics.jsonl`` of a run, or of
   several runs by name, and how many ``seconds`` the evaluation took; without them, the same results give the same
   page. ``figures`` are the formats of the figures beside SVG, which the page has: ``pdf`` and ``png``. The ``width``
-  of these formats is ``"single"`` or ``"double"``, a column of a paper or both; None for that of the page.
+  of these formats is ``"single"`` or ``"double"``, a column of a paper or both; None for the page's width.
   """
   text = formats.text(results)
   write_text(folder / "results.json", evaluation.to_json(results))

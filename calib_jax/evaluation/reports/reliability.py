@@ -292,6 +292,6 @@ def _smooth(confidence, correct, weights) -> tuple[np.ndarray, np.ndarray, np.nd
   kernel = np.exp(-(((x[:, None] - place) / width) ** 2) / 2)
   weight = (kernel * cells).sum(1)
   y = (kernel * num_correct).sum(1) / weight
-  # An outcome of probability y has the variance y (1 - y); that of their weighted mean is this times Σ weight².
+  # An outcome of probability y has the variance y (1 - y); their weighted mean has this times Σ weight².
   variance = np.maximum(y * (1 - y), 1e-4) * (kernel**2 * squares).sum(1) / weight**2
   return x, y, 1.96 * np.sqrt(variance)

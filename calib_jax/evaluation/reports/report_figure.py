@@ -21,7 +21,7 @@ class Shown:
   """What figures are drawn from."""
 
   results: Results  # The results.
-  logs: Logs = None  # The ``metrics.jsonl`` of a run, or those of several runs by name.
+  logs: Logs = None  # The ``metrics.jsonl`` of a run, or of several runs by name.
   width: str | None = None  # A key of ``style.WIDTHS``; None for widths that suit the page.
 
   @functools.cached_property

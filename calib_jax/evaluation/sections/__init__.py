@@ -40,7 +40,7 @@ class Section:
   caption: str = ""  # The caption of the figure.
   # A function of content that is not empty to a sentence that says what the figure shows.
   finding: Callable[[Mapping[str, Any]], str] = lambda content: ""
-  figure_place: int = 100  # The place of the figure among those of the page, in tens.
+  figure_place: int = 100  # The place of the figure on the page, in tens.
   in_text: bool = False  # Whether the tables stand in the terminal and in ``results.md`` too.
 
 

@@ -59,7 +59,7 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
     ``{score: {measure: interval}}`` of the scores of ``confidence`` and, for ensembles, of minus the members'
     ``spread``; means over seeds with 95% bootstrap intervals. The measures are ``auroc`` and
     ``fpr_at_95_tpr``, which count the examples of ``inside`` as positives, and ``auroc_outside`` and
-    ``fpr_at_95_tpr_outside``, which count those of ``outside``, with the negative score.
+    ``fpr_at_95_tpr_outside``, which count the examples of ``outside``, with the negative score.
   """
   inside, outside = (list(map(Calibrated.of, sources)) for sources in (inside, outside))
   groups = _groups(inside[0], outside[0])
@@ -87,7 +87,7 @@ def detection(inside: Sequence[Predictions | Calibrated], outside: Sequence[Pred
 def _as_wide(interval: Interval, key: str, num_inside: int, num_outside: int) -> Interval:
   """An interval that is at least as wide as one that allows for what was not seen: sets may be parted by chance.
 
-  It is the exact one of a share, and for an area that of Newcombe 2006, method 5, whose variance is of the area that it
+  It is the exact one of a share, and for an area method 5 of Newcombe 2006, whose variance is of the area that it
   tests, and not of the one that was measured.
   """
   measured = interval.estimate
@@ -112,7 +112,7 @@ def _groups(inside: Calibrated, outside: Calibrated) -> np.ndarray | None:
 
 
 def _scores(source: Calibrated) -> np.ndarray:
-  """Every confidence score, ``[N, scores]``; that of an ensemble's members is the last."""
+  """Every confidence score, ``[N, scores]``; an ensemble's members have the last."""
   scores = np.empty((len(source.part.labels), len(confidence.SCORES)), np.float32)
   computed = compilation.sized(_of_chunk, source.part.logits.size)
   for rows, _, log_probs in source.chunks():

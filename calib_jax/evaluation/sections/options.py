@@ -3,8 +3,8 @@ r"""How many options rows of multiple choice have, and the accuracy relative to 
 .. math:: s = \frac{\sum_i (y_i - 1 / k_i)}{\sum_i (1 - 1 / k_i)}
 
 Row i is right (y = 1) or wrong (0) and has k options; a guess takes each with probability 1 / k. So s is the
-share that is reached of the accuracy which guessing lacks: 1 where all rows are right, 0 where the accuracy is that of
-guessing, and below 0 where it is lower.
+share that is reached of the accuracy which guessing lacks: 1 where all rows are right, 0 where the accuracy is no more
+than guessing has, and below 0 where it is lower.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Options:
     most: the most.
     mean: the mean number.
     accuracy: the accuracy.
-    guess: that of guessing, the mean of one over the number of options.
+    guess: the accuracy of guessing, the mean of one over the number of options.
     above_guessing: the share that is reached of the accuracy which guessing lacks, with its 95% interval.
   """
 

@@ -17,7 +17,7 @@ class PositiveClass:
 
   probability: float  # Its mean.
   share: float  # The share of examples of class 1.
-  # The class-wise ECE, which of two classes is that of class 1: the bins of class 0 are the same, mirrored.
+  # The class-wise ECE. Of two classes it is the ECE of class 1: the bins of class 0 are the same, mirrored.
   ece: Estimate
 
 

@@ -41,7 +41,7 @@ def widened(interval: Interval, number: int) -> Interval:
 
 
 def difference(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey) -> Interval | None:
-  """Returns the metric of a row minus that of another one, or None if the two are not compared."""
+  """Returns the metric of a row minus another row's, or None if the two are not compared."""
   if (row, other) in evaluated.differences:
     return evaluated.differences[row, other].get(metric)
   reverse = evaluated.differences.get((other, row), {}).get(metric)
@@ -60,7 +60,7 @@ def compared(evaluated: EvaluatedSet, metric: str, row: RowKey, other: RowKey, n
 
 
 def is_best(evaluated: EvaluatedSet, metric: str, row: RowKey) -> bool:
-  """Returns whether a row is better than every other one; the chance of a wrong "best" is that of one difference."""
+  """Returns whether a row is better than every other one; a wrong "best" is as likely as one wrong difference."""
   others = [other for other in evaluated.rows if other != row]
   return bool(others) and COLUMNS[metric].lower_is_better is not None and all(
     compared(evaluated, metric, row, other) == "better" for other in others)
@@ -148,7 +148,7 @@ def is_wide(excess: Interval, num_units: float) -> bool:
 def ranking(before: Row, after: Row, one_map: Callable[[np.ndarray], np.ndarray] | None = None) -> str:
   """Returns what became of the order of the confidences: "changes", "stays but for ties" or "stays".
 
-  ``one_map`` is what one calibrator makes of confidences, where those of ``after`` are by several, each for a fold: the
+  ``one_map`` is what one calibrator makes of confidences, where ``after`` has several calibrators, each for a fold: the
   order of values of several maps says nothing of any of them.
   """
   pairs = [(old, new if one_map is None else one_map(old))

@@ -97,7 +97,7 @@ def _not_used(results: Results, evaluated: EvaluatedSet, row: RowKey, used: str)
 
 
 def _against(evaluated: EvaluatedSet, name: str, first: str) -> str:
-  """Says what the accuracy, the NLL and the ECE of a model are against those of the first one, before calibration."""
+  """Says what the accuracy, the NLL and the ECE of a model are against the first one's, before calibration."""
   own, other = (name, UNCALIBRATED), (first, UNCALIBRATED)
   changes = {metric: decisions.difference(evaluated, metric, own, other) for metric in ("accuracy", "nll", "ece")}
   if changes["ece"] is None:
@@ -117,7 +117,7 @@ def _change(change: Interval, of: str, scale: float, digits: int, unit: str = ""
 
 
 def _one_seed(evaluated: EvaluatedSet, models: Sequence[str]) -> str:
-  """Says how models of one seed are compared with those of several."""
+  """Says how models of one seed are compared with models of several."""
   seeds = {model: len(evaluated.rows[model, UNCALIBRATED].estimates["ece"].per_seed or (0,)) for model in models}
   single = [model for model, number in seeds.items() if number == 1]
   if max(seeds.values()) == 1 or not single:

@@ -114,7 +114,7 @@ def _amount(amount: Interval) -> str:
 
 
 def _by_set(results: Results, row: RowKey) -> tuple[str, dict[str, Mapping[str, Any]]]:
-  """The name of a row, or that of a cut from before, and what it is good for by set."""
+  """The name of a row, or of a cut from before, and what it is good for by set."""
   label = next(iter(results.asked.stored), row[1]) if results.asked else row[1]
   name = results.row_name((row[0], label))
   content = results.sections.get("uses", {})

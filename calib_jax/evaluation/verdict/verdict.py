@@ -232,7 +232,7 @@ def _miscalibration(results: Results, evaluated: EvaluatedSet, row: RowKey, kind
 
 
 def _off(results: Results, row: RowKey, labels: Sequence[str]) -> dict[str, list[float]]:
-  """Returns the errors, without their bias, of sets on which a row is wrong: its own, or those of all calibrators."""
+  """Returns the errors, without their bias, of sets on which a row is wrong: its own, or all calibrators'."""
   off = {}
   for name, evaluated in results.measured.items():
     errors = {label: evaluated.rows[row[0], label].estimates["ece"] for label in (UNCALIBRATED, *labels)

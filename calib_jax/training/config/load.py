@@ -113,7 +113,7 @@ def complete(config: ml_collections.ConfigDict, named: Mapping[str, str] = {}, *
 
   Args:
     config: the config.
-    named: texts of overrides by key; names of functions among them replace those of the config.
+    named: texts of overrides by key; names of functions among them replace the config's.
     may_import: whether to import; if not, sections that name what is not registered stay as they are.
 
   Returns:

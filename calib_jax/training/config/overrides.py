@@ -50,7 +50,7 @@ def pairs(arguments: Sequence[str], config: ml_collections.ConfigDict, collectio
 
 
 def elsewhere(config: ml_collections.ConfigDict, key: str) -> str:
-  """`` Did you mean …?`` with the keys whose last part is that of ``key``, or nothing if there are none or many."""
+  """`` Did you mean …?`` with the keys that end as ``key`` does, or nothing if there are none or many."""
   near = [other for other in _keys(config) if other.split(".")[-1] == key.split(".")[-1] and other != key]
   return f" Did you mean {' or '.join(map(repr, near))}?" if 0 < len(near) <= 3 else ""
 

@@ -1,6 +1,6 @@
 """CIFAR-10, CIFAR-100 and Tiny ImageNet in the archives that their authors publish, and the latter unpacked.
 
-An archive is read if its SHA-256 is that of the published one, or one that the user says, and never unpacked on the
+An archive is read if it has the SHA-256 of the published one, or one that the user says, and never unpacked on the
 disk. CIFAR's archives hold pickles, which may name nothing but NumPy's arrays.
 """
 
@@ -27,7 +27,7 @@ _LARGEST_PICTURE = 2**20  # Bytes of a picture of Tiny ImageNet; they have a few
 _LARGEST_LIST = 2**24
 LARGEST_BATCH = 2**28  # Bytes of a file of CIFAR; the largest has 155 million.
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}  # What archives unpack to.
-_LISTS = ("wnids.txt", "val/val_annotations.txt")  # Of Tiny ImageNet: its classes, and those of its test pictures.
+_LISTS = ("wnids.txt", "val/val_annotations.txt")  # Of Tiny ImageNet: its classes, and its test pictures'.
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, ValueError, KeyError, IndexError,
             RuntimeError, NotImplementedError, MemoryError)
 
@@ -43,7 +43,7 @@ class Published(NamedTuple):
 def read(name: str, path: str | os.PathLike[str], trusted: str = "") -> Pool:
   """Reads a data set, one of ``ARCHIVES``; the pictures for validation of Tiny ImageNet are the test split.
 
-  An archive whose SHA-256 is not the one ``trusted``, by default that of the published one, is a UserError, and so is
+  An archive whose SHA-256 is not the one ``trusted``, by default the published archive's, is a UserError, and so is
   one that lacks a member or holds what is not read.
   """
   digest, expected = sha256(path), (trusted or ARCHIVES[name].sha256).lower()
@@ -70,7 +70,7 @@ def unpacked_tiny_imagenet(folder: pathlib.Path) -> Pool:
 def unpacked_cifar(name: str, folder: pathlib.Path) -> Pool | None:
   """Reads the folder that an archive of CIFAR unpacks to, as torchvision leaves it in ``folder``; None without it.
 
-  Its files are read as those of the archive are, as pickles that may name nothing but NumPy's arrays; a picture or a
+  Its files are read as the archive's are, as pickles that may name nothing but NumPy's arrays; a picture or a
   label that was changed is not noticed. ``batches.meta`` may be missing.
   """
   place = next((path for path in (folder / FOLDERS[name], folder) if path.is_dir() and (
@@ -145,7 +145,7 @@ def _cifar_members(content: dict[str, bytes], train: tuple[str, ...], test: str,
 
 
 class _Unpickler(pickle.Unpickler):
-  """An unpickler that imports nothing, and knows no name but those of NumPy's arrays."""
+  """An unpickler that imports nothing, and knows no names but those that NumPy's arrays need."""
 
   def find_class(self, module: str, name: str) -> object:
     """Returns what a name stands for."""

@@ -88,7 +88,7 @@ def mixup(batch: Batch, *, alpha: float = 1.0, larger_share: bool = False, paddi
 
 @register(PER_BATCH)
 def cutmix(batch: Batch, *, alpha: float = 1.0, padding: int = 4, flip: bool = True) -> Augmented:
-  """CutMix (Yun et al. 2019): a rectangle of each image is replaced by that of another image of the batch.
+  """CutMix (Yun et al. 2019): a rectangle of each image is replaced by the same one of another image of the batch.
 
   Images are cropped and mirrored first. One λ ~ Beta(alpha, alpha) and one centre are drawn a step; the rectangle has
   the sides ``sqrt(1 - λ)`` of the image's and is cut off at its border. The label of an image is its own by the share
@@ -178,7 +178,7 @@ def augmix(batch: Batch, *, width: int = 3, depth: int = -1, severity: float = 3
   pixels are whole; degrees are not rounded here.
 
   With ``consistency`` above 0, the model sees each clean image and two mixes of it in one batch of three times the
-  size, whose statistics batch normalisation takes. The loss is that of the clean images, plus ``consistency`` times
+  size, whose statistics batch normalisation takes. The loss is the loss of the clean images, plus ``consistency`` times
   ``losses.jensen_shannon_consistency`` of the three predictions. With 0 it is the loss of one mix of each image.
 
   Args:

@@ -1,6 +1,6 @@
 """The nineteen corruptions of CIFAR-10-C (Hendrycks & Dietterich 2019), for any uint8 images.
 
-Definitions and severities are those of the benchmark's published code for 32x32 images. Lengths are in pixels, so
+Definitions and severities are from the benchmark's published code for 32x32 images. Lengths are in pixels, so
 larger images are corrupted less. Three things differ from that code. ``frost`` overlays a fractal, because the code's
 photographs of frost are not distributed. ``spatter`` finds the edges of drops by gradients and hysteresis, but does not
 thin them. Random numbers come from a seeded NumPy generator. In ``glass_blur`` a pixel is copied from a neighbour but

@@ -12,7 +12,7 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import UserError, short
 
-# Pillow's decoders of other formats are not for bytes of anyone: that of EPS runs Ghostscript.
+# Pillow's decoders of other formats are not for bytes of anyone: EPS runs Ghostscript.
 FORMATS = ("JPEG", "PNG")
 LARGEST = 2**27  # Pixels of a picture.
 

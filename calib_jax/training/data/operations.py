@@ -41,11 +41,11 @@ def operate(image: Array, index: Array, amount: Array, *, blends: bool = True) -
 
 def amount(index: Array, level: Array | float, sign: Array, shape: tuple[int, ...], *, bits: int, shift: float
            ) -> Array:
-  """The amount of an operation at a ``level`` from 0 to 1, in its unit; the largest are those of Cubuk et al. 2019.
+  """The amount of an operation at a ``level`` from 0 to 1, in its unit; the largest are from Cubuk et al. 2019.
 
   At 0 an operation that has an amount changes nothing, unless ``bits`` is below 8: ``posterise`` keeps so many at
   level 0, and four fewer at level 1. ``index`` is the operation's place in ``OPERATIONS``, ``sign`` (1 or -1) the
-  direction of those that have two, ``shape`` that of the image, and ``shift`` the largest translation, as a part of
+  direction where there are two, ``shape`` the image's, and ``shift`` the largest translation, as a part of
   the image's side. Bits, grey levels and pixels are whole numbers.
   """
   def whole(largest):

@@ -63,8 +63,8 @@ def random_erasing(images: Array, keys: Array, *, probability: float = 0.5, larg
   """Crops and mirrors each image, and then fills a random rectangle with random grey levels (Zhong et al. 2020).
 
   The share of the image that the rectangle covers is uniform in [0.02, ``largest``], and the logarithm of its height
-  over its width is uniform between those of 0.3 and 1 / 0.3. The paper draws again until the rectangle fits; here its
-  sides are at most those of the image.
+  over its width is uniform between 0.3's and 1 / 0.3's. The paper draws again until the rectangle fits; here its
+  sides are at most the image's.
 
   Args:
     images: ``[N, H, W, C]``.

@@ -53,7 +53,7 @@ class EvaluationSet(NamedTuple):
 class Splits(NamedTuple):
   """A data set: disjoint splits, the number of classes, and the mean and deviation of ``train / 255`` by channel.
 
-  Of inputs that are not uint8 they are those of the columns, or 0 and 1 if nothing is standardised. Splits that do not
+  Of inputs that are not uint8 they are the columns', or 0 and 1 if nothing is standardised. Splits that do not
   fit in memory are streams (see ``record_streams``). ``others`` has more sets to evaluate on, by name, and ``classes``
   the names of the classes, or None.
   """
@@ -133,7 +133,7 @@ def long_tailed(labels: np.ndarray, num_classes: int, ratio: float, seed: int) -
   Args:
     labels: ``[N]`` integers.
     num_classes: the number of classes.
-    ratio: the size of the last class divided by that of class 0.
+    ratio: the size of the last class divided by the size of class 0.
     seed: the seed of the draw.
 
   Returns:

@@ -109,7 +109,7 @@ def _sharded(function: Callable, devices: Sequence[jax.Device], donate: bool) ->
   def on_device(state, batch, *others):
     return function(state, jax.tree.map(lambda x: x[0], batch), *others)
 
-  # Without check_vma gradients are those of one device's share, as under pmap; the step averages them itself.
+  # Without check_vma gradients are of one device's share, as under pmap; the step averages them itself.
   @functools.partial(jax.jit, donate_argnums=0 if donate else ())
   def step(state, batch, *others):
     specs = (same, split, *[same] * len(others))

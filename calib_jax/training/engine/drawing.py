@@ -19,7 +19,7 @@ Array = jax.Array
 def used(params: Any, draw: Draw) -> Any:
   """Returns the parameters that a step computes its loss with: drawn weights are multiplied by their factors.
 
-  Their gradient is that of ``params``, unless ``draw.updates`` is "all": the gradient of a weight is then that of its
+  Their gradient is the gradient of ``params``, unless ``draw.updates`` is "all": a weight then has the gradient of its
   product with the factor, as if the factor were 1.
   """
   if not draw.factors:

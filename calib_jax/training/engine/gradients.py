@@ -117,7 +117,7 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
                                                 axis_name=objective.loss_axis, **scale)
       loss += weight * part_loss
       terms = {name: terms.get(name, 0.0) + weight * x for name, x in part_terms.items()}
-    # The first view is that of the labels. A head's own losses per example, of this view, and those of the augmentation
+    # The first view is the one of the labels. A head's own losses per example, of this view, and the augmentation's
     # are reduced as the primary is.
     own = flax.traverse_util.flatten_dict(updated.get("losses", {}))
     for name, values in ({path[-1]: values[::views] for path, values in own.items()} | penalties).items():

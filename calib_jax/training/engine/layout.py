@@ -18,7 +18,7 @@ class Layout(NamedTuple):
 
   local: Sequence[jax.Device]
   host: tuple[int, int]  # The index of this process, and the number of processes.
-  mesh: Sequence[jax.Device]  # The devices that hold a state: those of this process under pmap, all under shard_map.
+  mesh: Sequence[jax.Device]  # The devices that hold a state: this process's under pmap, all under shard_map.
 
   @classmethod
   def of(cls, devices: Sequence[jax.Device], parallel: str = "pmap") -> "Layout":

@@ -88,7 +88,7 @@ class Call(NamedTuple):
   """One call of a compiled program, which took the steps of ``chunk``."""
 
   phase: int
-  name: str  # That of the phase.
+  name: str  # The phase's name.
   chunk: Chunk
   num_examples: int
   measured: dict[str, jax.Array]

@@ -52,7 +52,7 @@ def per_example(loss: ml_collections.ConfigDict, batch_size: int) -> Callable[..
   """Returns the objective in units of one example, which does not depend on the number of examples.
 
   A validation split is scored with it. If ``loss.reduction`` is "sum", the primary is averaged instead, and
-  ``loss.weight`` is divided by ``batch_size``, that of training, which keeps the ratio of the two terms.
+  ``loss.weight`` is divided by ``batch_size``, the batch of training, which keeps the ratio of the two terms.
   """
   if loss.reduction == "mean":
     return objective(loss)

@@ -35,7 +35,7 @@ def piecewise(learning_rate: float, num_steps: int, *, boundaries: tuple[float, 
 def rate(section: ml_collections.ConfigDict, num_steps: int, steps_per_epoch: int) -> optax.Schedule:
   """Returns the learning rate of a stage of ``num_steps``, described by a section like ``config.optimizer``.
 
-  It is that of the schedule, multiplied by a ramp from 0 to 1 over the first ``warmup_epochs``.
+  It is the schedule's rate, multiplied by a ramp from 0 to 1 over the first ``warmup_epochs``.
   """
   base = RATES[section.schedule](section.learning_rate, num_steps, boundaries=tuple(section.boundaries),
                                  decay=section.decay)
@@ -61,7 +61,7 @@ def build(section: ml_collections.ConfigDict, num_steps: int, steps_per_epoch: i
           ) -> optax.GradientTransformation:
   """Returns the optimizer of a stage of ``num_steps``, described by a section like ``config.optimizer``.
 
-  The transformations are in this order: clipping of gradients, which include those of an L2 penalty, by their global
+  The transformations are in this order: clipping of gradients, which include the L2 penalty's, by their global
   norm; ``coupled_weight_decay`` times the parameter, as by ``weight_decay`` of PyTorch's SGD; momentum; decoupled
   ``weight_decay``, which shrinks a parameter by the factor 1 - learning rate * ``weight_decay``; the learning rate.
   ``decays`` maps parameters to a tree of bools, which says which of them decay in either way.

@@ -218,7 +218,7 @@ def _starter(stage: stages.Stage, number: int, init: Callable, optimizer: optax.
       variables = stage.start(variables, averages.variables(fresh), seeds)
     elif number == 0:
       return state
-    # The states of losses continue, but that of a head begins with the stage, as the optimizer's does.
+    # The states of losses continue, but a head's state begins with the stage, as the optimizer's does.
     loss_states = fresh.loss_states | {name: x for name, x in state.loss_states.items() if name != "head"}
     return state._replace(**variables, opt_state=jax.jit(jax.vmap(optimizer.init))(variables["params"]),
                           loss_states=loss_states)
@@ -267,7 +267,7 @@ def predictor(model: models.Classifier, shape: Shape, num_seeds: int, devices: S
     features: whether the step also returns the features before the head.
     parallel: how the step is mapped over devices, as in a config.
     samples: the number of stochastic forward passes that are averaged, as ``evaluation.samples``. A prediction then
-      takes so many times the time of the model from its first random layer on: with dropout that of the head alone.
+      takes so many times the time of the model from its first random layer on: with dropout, the head's alone.
     seeds: the models' seeds, which the samples are drawn by.
 
   Returns:

@@ -23,7 +23,7 @@ class Phase(NamedTuple):
     loss_fn: the objective, as ``objectives.objective`` returns it.
     order: the name of the order of the examples in an epoch, one of ``data.ORDERS``.
     rate: the factor that multiplies the optimizer's updates.
-    batch_stats: which running batch statistics the steps update: "all"; "trained", those of the parts that are still
+    batch_stats: which running batch statistics the steps update: "all"; "trained", for the parts that are still
       trained, while all normalise by the batch; or "none", and the backbone normalises by its running statistics.
   """
 

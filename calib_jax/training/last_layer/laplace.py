@@ -8,7 +8,7 @@ The weights :math:`\theta` of the layer, with the bias as the weights of a featu
 
 (Daxberger et al. 2021, Section 2). For a softmax of a linear layer it is the Hessian itself. Its Kronecker-factored
 form replaces the sum of products by the product of the two sums, divided by N. The precision δ is where the marginal
-likelihood is the largest. The logits of an example are then Gaussian around those of the trained weights, so that
+likelihood is the largest. The logits of an example are then Gaussian around the logits of the trained weights, so that
 examples unlike the training examples are predicted with less confidence (Kristiadi et al. 2020).
 
 NumPy computes in float64: eigenvalues of H differ by more orders of magnitude than float32 has digits.
@@ -110,7 +110,7 @@ class Laplace(NamedTuple):
     .. math:: \mathrm{softmax}\!\left(z / \sqrt{1 + \pi v / 8}\right)
 
     This is the multi-class probit approximation (Daxberger et al. 2021), which ignores the covariances. The variances
-    have that of a shift of all logits, which changes no probability, but here makes them less certain.
+    have the variance of a shift of all logits, which changes no probability, but here makes them less certain.
 
     Args:
       features: ``[N, D]``.

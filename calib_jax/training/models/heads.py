@@ -95,7 +95,7 @@ class Linear(Head):
   def __call__(self, features: Features, *, train: bool = False, mask: Array | None = None) -> Array:
     """Maps the features of N images to float32 logits ``[N, num_classes]``.
 
-    ``train`` is true in all training steps, also in those of a stage that freezes batch statistics. ``mask`` ``[N]`` is
+    ``train`` is true in all training steps, also where a stage freezes batch statistics. ``mask`` ``[N]`` is
     false for padding. In training steps a head may draw random numbers from the key ``self.make_rng("dropout")``, and
     may add losses per example by ``self.sow("losses", name, values)``.
     """

@@ -105,7 +105,7 @@ class Features(NamedTuple):
 class BatchNorm(nn.Module):
   """Batch normalisation with the statistics of the global batch, exact also if the batch is padded.
 
-  Sums and counts are added over ``axis_name`` and divided once. So the statistics are those of the true examples even
+  Sums and counts are added over ``axis_name`` and divided once. So the statistics are of the true examples even
   if padding is spread unevenly over devices, or a device holds only padding. (Flax's own layer averages the devices'
   means, which is exact only if all devices hold equally many examples.) Statistics and parameters are always float32.
   """

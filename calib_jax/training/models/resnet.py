@@ -161,7 +161,7 @@ class ResNet(Backbone):
 class WideResNet(Backbone):
   """WRN-``depth``-``width`` for 32x32 images has three groups of n pre-activation blocks.
 
-  The networks are those of He et al. 2016b and of Zagoruyko & Komodakis 2016. The groups have 16, 32 and 64 times
+  The networks are from He et al. 2016b and Zagoruyko & Komodakis 2016. The groups have 16, 32 and 64 times
   ``width`` channels, and the last two start with stride 2. ``depth`` is 6n + 4 as its authors count, or 6n + 2 as
   others count, who leave out the shortcuts: WRN-26-10 is then the same network as WRN-28-10, WRN-32 the same as WRN-34,
   and PreResNet-56 is the network of depth 56 and width 1. If the shape changes, the shortcut is a 1x1 convolution of
@@ -202,7 +202,7 @@ for _depth in (8, 20, 56, 110):
   register(MODELS, f"resnet{_depth}")(functools.partial(CifarResNet, depth=_depth))
 register(MODELS, "resnet110_stochastic_depth")(functools.partial(CifarResNet, depth=110, last_survival=0.5))
 # The ResNet-110 of the code of Mukhoti et al. 2020 and of those who build on it has bottlenecks, and 27 times as many
-# parameters as that of He et al. 2016.
+# parameters as the network of He et al. 2016.
 register(MODELS, "resnet110_bottleneck")(functools.partial(ResNet, blocks=(3, 4, 26, 3)))
 register(MODELS, "resnet152")(functools.partial(ResNet, blocks=(3, 8, 36, 3)))
 for _name, _depth, _width in (("preresnet56", 56, 1), ("wide_resnet28_10", 28, 10), ("wide_resnet26_10", 26, 10),

@@ -118,7 +118,7 @@ class SimplexETF(MappedHead):
   def balanced(self, output: Array, labels: Array, *, where: Array, axis_name: str | None) -> Array:
     """Returns the output ``[n, 2, num_classes]`` of a training step with the frame's logits times the scales s.
 
-    It has the linear and the fixed logits of a device's share of a batch; the arguments are those of ``objectives``.
+    It has the linear and the fixed logits of a device's share of a batch; the arguments are as in ``objectives``.
     """
     shares = labels if labels.ndim > 1 else jax.nn.one_hot(labels, self.num_classes)
     counts = jnp.sum(jnp.where(where[:, None], shares, 0), 0)
@@ -129,7 +129,7 @@ class SimplexETF(MappedHead):
 
   @nn.nowrap
   def objectives(self, output: Array, labels: Array, state: Any, *, where: Array, axis_name: str | None):
-    """Returns the logits of both classifiers, those of the frame with the classes' scales, and their weights."""
+    """Returns the logits of both classifiers, the frame's with the classes' scales, and their weights."""
     output = self.balanced(output, labels, where=where, axis_name=axis_name)
     return (state.share, output[:, 0]), (1 - state.share, output[:, 1])
 

@@ -75,7 +75,7 @@ class ViTBlock(nn.Module):
 class ViT(Backbone):
   """A vision transformer: patches, a class token, learnt positions, and ``depth`` blocks.
 
-  Its features are those of the class token. The defaults are ViT-S/16, which has 22,050,664 parameters with 224x224
+  Its features are the class token's. The defaults are ViT-S/16, which has 22,050,664 parameters with 224x224
   images and 1,000 classes. The number of positions is fixed by the image size at initialisation. Dense layers and
   positions are initialised from a normal distribution of deviation 0.02, truncated at two deviations.
   """

@@ -17,7 +17,7 @@ from calib_jax.training.last_layer import laplace
 
 
 def load_splits(config: ml_collections.ConfigDict, seed: int) -> data.Splits:
-  """Returns the config's data set, split by ``data.split_seed`` or else ``seed``. That of the last call is cached."""
+  """Returns the config's data set, split by ``data.split_seed`` or else ``seed``. The last call's is cached."""
   return _load(_data_seed(config, seed), tuple(sorted(run_config.data_options(config).items())))
 
 
@@ -63,7 +63,7 @@ def additional_sets(config: ml_collections.ConfigDict, seed: int
 
 def sets_that_are_read(config: ml_collections.ConfigDict, seed: int
                        ) -> Iterator[tuple[str, Callable[[], data.EvaluationSet]]]:
-  """Yields those of ``additional_sets`` that other data are read for: published corruptions, and other data sets."""
+  """Yields the sets of ``additional_sets`` that other data are read for: published corruptions, and other data sets."""
   for path in filter(run_config.is_published, config.evaluation.corruptions):
     for name, file in data.published_files(path).items():
       for severity in config.evaluation.severities:

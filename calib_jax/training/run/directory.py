@@ -43,7 +43,7 @@ FILES = ("config.json", "environment.json", "manifest.json", "metrics.jsonl", "r
 
 
 def create(folder: pathlib.Path) -> None:
-  """Creates a run's directory if it does not exist; a UserError if it cannot be created or be that of a run."""
+  """Creates a run's directory if it does not exist; a UserError if it cannot be created or be a run's."""
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:
@@ -114,9 +114,9 @@ def differences(path: pathlib.Path, config: ml_collections.ConfigDict) -> str:
 
 def other_predictions(folder: pathlib.Path, before: ml_collections.ConfigDict, now: ml_collections.ConfigDict
                       ) -> list[str]:
-  """Returns a phrase for each reason why predictions in a run's directory are not those of the config ``now``.
+  """Returns a phrase for each reason why predictions in a run's directory are not the config's, as it is ``now``.
 
-  Predictions of a file are saved under its name alone, and would be taken for those of another file of that name.
+  Predictions of a file are saved under its name alone, and would be taken for another file's of that name.
   """
   phrases, samples = [], (before.evaluation.samples, now.evaluation.samples)
   # Trained models do not depend on the samples, but predictions do, and those that are there are not made again. The

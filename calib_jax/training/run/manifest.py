@@ -113,7 +113,7 @@ def _sha256(path: pathlib.Path) -> str:
 
 
 def root(folder: pathlib.Path) -> pathlib.Path:
-  """Returns the directory of the run whose files are in ``folder``, which may be that of its baseline."""
+  """Returns the directory of the run whose files are in ``folder``, which may be its baseline's."""
   is_baseline = not (folder / CONFIG).exists() and (folder.absolute().parent / CONFIG).exists()
   return folder.absolute().parent if is_baseline else folder
 

@@ -68,7 +68,7 @@ class Run:
       workdir: a run's ``--workdir``, or its subdirectory ``baseline``.
       which: ``"best"`` for each seed's model of the lowest validation loss, which only runs with
         ``training.select="best"`` or ``"refined"`` keep; ``"average"`` for the averaged one, which only
-        runs with ``training.average`` keep; ``"last"`` for that of the last step; "" for the first of these that was
+        runs with ``training.average`` keep; ``"last"`` for the last step's; "" for the first of these that was
         kept.
       own_code: whether import paths in the run's ``config.json`` are imported, which runs their code.
 
@@ -91,7 +91,7 @@ class Run:
     """Returns the logits of images. For the run's own test images, on the same devices, they equal the saved ones.
 
     Args:
-      images: uint8 ``[N, H, W, C]``, or rows as those of the run's own data.
+      images: uint8 ``[N, H, W, C]``, or rows like the run's own data.
       seed: the seed of the model; None for the first or, with ``evaluation.ensemble``, for the ensemble of all.
 
     Returns:
@@ -110,7 +110,7 @@ class Run:
     """Returns the features before the head.
 
     Args:
-      images: uint8 ``[N, H, W, C]``, or rows as those of the run's own data.
+      images: uint8 ``[N, H, W, C]``, or rows like the run's own data.
       seed: the seed of the model; None for the first.
 
     Returns:
@@ -180,7 +180,7 @@ class Run:
     Args:
       tests: sets by name. A set is ``(images, labels)``, or a section like ``config.data`` (a dict with ``name``), of
         which the test split is used. None for the run's own test split.
-      calibrators: calibrators by label, to fit to the validation split; None for those of ``config.evaluation``.
+      calibrators: calibrators by label, to fit to the validation split; None for ``config.evaluation``'s.
 
     Returns:
       ``{set: {calibrator: {metric: estimate}}}``; see ``evaluation.evaluate``.
@@ -265,7 +265,7 @@ class Run:
     return outputs["labels"][place], outputs[name][place]
 
   def _group(self, seed: int | None) -> tuple[_Models, int]:
-    """Returns the models that trained, and so must predict, with that of ``seed``, and its place among them."""
+    """Returns the models that trained, and so must predict, with the model of ``seed``, and its place among them."""
     seed = self.seeds[0] if seed is None else seed
     groups = training.groups_on_disk(self.folder)
     group = next((group for group in groups if seed in group.seeds), None)

@@ -11,7 +11,7 @@ class Progress:
   """Prints step, examples/s, loss and time left.
 
   On a terminal the line is updated in place; elsewhere a line is printed every ten seconds and at the end. Speed and
-  time left are those of the steps that were counted, and are not shown before there are any.
+  time left are of the steps that were counted, and are not shown before there are any.
   """
 
   def __init__(self, label: str, num_steps: int, stream: TextIO | None = None):

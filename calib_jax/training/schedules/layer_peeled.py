@@ -17,7 +17,7 @@ def layer_peeled(config: ml_collections.ConfigDict, examples: list[Any], seeds: 
                  peeling_exponent: float = 1.0, freeze_batch_stats: bool = True) -> list[Stage]:
   """Trains jointly, and freezes group i of L, counted from the head down, after the fraction (i/L)^γ of the training.
 
-  γ is ``peeling_exponent``. The groups are those of ``models.layer_groups``, so the lowest one alone trains to the end.
+  γ is ``peeling_exponent``. The groups come from ``models.layer_groups``, so the lowest one alone trains to the end.
   The released code divides networks more finely: a ResNet-50 has L = 11 there, and the first group is the head with the
   last block. With ``freeze_batch_stats`` the running statistics of frozen groups stay the same too; in the released
   code they keep moving.

@@ -102,7 +102,7 @@ def out_of_distribution(name: str, like: Splits, *, seed: int = 0, dir: str = "~
     Images uint8 ``[N, H, W, C]``.
 
   Raises:
-    UserError: if the images have another shape or are those of ``like``, or the data set is streamed.
+    UserError: if the images have another shape or are the images of ``like``, or the data set is streamed.
   """
   if name not in SOURCES:
     raise UserError(f"an out-of-distribution set must be one of {', '.join(SOURCES)}: got {name!r}.")

@@ -26,7 +26,7 @@ def gaussian_mixture(seed: int, *, num_examples: int = 10_000, num_classes: int 
     dimensions: the number of pixels of an image.
     separation: the distance of any two class means in standard deviations if dimensions >= num_classes - 1, when the
       means are a regular simplex; else approximately its root mean square.
-    imbalance: the prior of the last class divided by that of the first; priors fall geometrically between them.
+    imbalance: the prior of the last class divided by the prior of the first; priors fall geometrically between them.
     label_noise: the fraction of labels that are replaced by uniformly drawn ones.
 
   Returns:
