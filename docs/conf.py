@@ -123,6 +123,12 @@ def _papers(app, docname: str, source: list[str]) -> None:
     source[0] += f"\n- {name} {year}{letter}: [{title}]({url})" + (f", {note}" if note else "")
 
 
+def _versions(app, what: str, name: str, _object, _options, lines: list[str]) -> None:
+  """Says since which version a public name is there: the first, unless its docstring names a later one."""
+  if what in ("function", "class") and not any("versionadded::" in line for line in lines):
+    lines += ["", ".. versionadded:: 0.1"]
+
+
 def setup(app) -> None:
   """Registers how formulas, links and members are shown."""
   app.connect("include-read", _seen_from_docs)
@@ -130,4 +136,5 @@ def setup(app) -> None:
   app.connect("source-read", _papers)
   app.connect("autodoc-process-signature", _named_types)
   app.connect("autodoc-skip-member", _skip_fields)
+  app.connect("autodoc-process-docstring", _versions)
   app.add_html_math_renderer("mathml", (_show_math, None), (_show_math, None))

@@ -301,6 +301,8 @@ def keep_top(log_probs: Array, logits: Array) -> Array:
 def identity() -> Calibrator:
   """No calibration: ``log softmax(z)``; nothing to fit.
 
+  Use it as the row to compare with.
+
   >>> calibrator = identity()
   >>> params = calibrator.fit(jnp.array([[2.0, 0.0]]), jnp.array([0]))
   >>> jnp.exp(calibrator.apply(params, jnp.array([[0.0, 0.0]])))

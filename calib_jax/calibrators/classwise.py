@@ -28,6 +28,8 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
                            class_loss: str = "mean", **base_options: Any) -> Calibrator:
   r"""Class-wise loss scaling around temperature, ensemble, parameterized or class temperature scaling.
 
+  Use it for long-tailed data, where the fit would follow frequent classes alone.
+
   .. math::
     \sum_c (1 + w_c)\, L_c, \qquad w_c = \frac{\beta}{1 + e^{-\bar L_c / \alpha}} - \frac{\beta}{2}
 

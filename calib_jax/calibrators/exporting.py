@@ -25,6 +25,8 @@ def export(fitted: Fitted | Selection, kind: str, path: str | os.PathLike[str] |
            num_classes: int | None = None) -> bytes:
   """A fitted calibrator as one file that needs neither this package nor JAX.
 
+  Use it to serve calibrated probabilities elsewhere.
+
   Args:
     fitted: what ``calibrator.fitted(logits, labels)``, ``load`` or ``select`` returns.
     kind: "numpy" for a Python file that imports NumPy alone, and whose function ``calibrate(logits)`` returns the

@@ -32,6 +32,8 @@ NETWORK = {"layer_#/kernel": "_ _ (-inf, inf)", "layer_#/bias": "_ (-inf, inf)"}
 def class_temperature_scaling() -> Calibrator:
   r"""Class-based temperature scaling (CTS): :math:`\mathrm{softmax}(z_k / T_k)`, by NLL.
 
+  Use it where classes are overconfident by different amounts and each has many examples.
+
   Every T_k is positive and within a factor of 1e4 of where the fit begins: at temperature scaling's T, or at ten times
   the mean of how far logits lie below the top one, if that is less. The problem is convex in 1/T_k. It may change
   accuracy.
@@ -96,6 +98,8 @@ def solve_classes(logits: Array, labels: Array, weights: Array) -> dict[str, Any
 def parameterized_temperature_scaling(*, top_k: int = 10, hidden: int = 5, layers: int = 2,
                                       weight_decay: float = 0.002, seed: int = 0) -> Calibrator:
   r"""Parameterized temperature scaling (PTS): :math:`z / h_\theta(z_s)`, by mean NLL + weight_decay/2 ‖θ‖².
+
+  Use it where the right temperature depends on the prediction.
 
   The inputs of the network are the ``top_k`` largest logits in descending order, each standardised; its units are tanh.
   Where a row has fewer classes, the inputs that it lacks are 0 once standardised, as their means are.

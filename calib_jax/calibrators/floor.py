@@ -18,6 +18,8 @@ LOWEST = -87.33  # Just above the logarithm of the smallest normal float32, whic
 def probability_floor(base: str | Calibrator = "temperature_scaling", **base_options: Any) -> Calibrator:
   r"""Calibration by a base, for which probabilities below a floor, such as 0, count as that floor.
 
+  Use it where a model says 0 and is sometimes wrong, as language models do.
+
   The probability 0 of a forest of 100 trees says that no tree voted for the class, and not that it is impossible; its
   logarithm is of nothing. One wrong 0 therefore decides the fit of a temperature, of Platt scaling and of others.
   As a measurement below the limit of detection, it counts as half of what can be told from 0,

@@ -36,6 +36,8 @@ GAMMA_RANGE, TEMPERATURE_RANGE = math.log(10.0), math.log(100.0)
 def focal_calibration(gamma: float) -> Calibrator:
   r"""The focal calibration map :math:`\hat p_\gamma(\mathrm{softmax}(z))`, which has nothing to fit.
 
+  It maps the best prediction of the focal loss to the true probability; an overconfident network becomes more so.
+
   It turns the outputs that minimise the focal loss of that γ into probabilities. Accuracy is unchanged.
 
   Args:
@@ -64,6 +66,8 @@ def focal_calibration(gamma: float) -> Calibrator:
 @has_params(temperature="(0, inf)", gamma="(-1, inf)")
 def focal_temperature_scaling(*, objective: str | Callable[..., Any] = "ece", search: str = "grid") -> Calibrator:
   r"""Focal temperature scaling: :math:`\hat p_\gamma(\mathrm{softmax}(z / T))`, with T and γ fitted.
+
+  Use it to compare with temperature scaling after the focal loss; in our trainings it rarely had the lower log loss.
 
   Accuracy is unchanged. γ and T change probabilities in nearly the same way (1/T acts as γ + 1 does), so that pairs far
   apart may be equally good.

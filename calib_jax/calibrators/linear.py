@@ -23,6 +23,8 @@ PLUNGE = 10.0  # Where they overlap, the least log p of a fit is within this fac
 def vector_scaling() -> Calibrator:
   r"""Vector scaling: ``log softmax(a ⊙ z + b)``, by the mean NLL (Guo et al. 2017).
 
+  Use it where classes are over- and underconfident by different amounts.
+
   The problem is convex and is solved by L-BFGS from temperature scaling's optimum. It may change accuracy, and a may be
   negative. Where examples can be told from others without an error, or a class never occurs, the optimum is at infinity
   and would promise that no prediction is ever wrong: the labels of the n examples are then mixed with equal
@@ -151,6 +153,8 @@ def _curvatures(scores: Array, weights: Array) -> tuple[Array, Array]:
 def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Matrix scaling: ``log softmax(W z + b)`` (Guo et al. 2017), regularised.
 
+  Use it for many examples of few classes; with few examples it overfits.
+
   .. math:: \text{mean NLL} + \lambda\,\operatorname{mean}_{i \ne j} W_{ij}^2 + \mu\,\operatorname{mean}_i b_i^2
 
   The problem is convex and is solved by L-BFGS from temperature scaling's optimum. It may change accuracy.
@@ -180,6 +184,8 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
 @has_params(weights="K K (-inf, inf)", bias="K (-inf, inf)")
 def dirichlet(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrator:
   r"""Dirichlet calibration with off-diagonal and intercept regularisation (ODIR): ``log softmax(W log p + b)``.
+
+  Use it where classes are confused with each other and each has many examples.
 
   It is ``matrix_scaling`` of the log-probabilities: the same objective, options and params.
 

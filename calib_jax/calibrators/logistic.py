@@ -20,6 +20,8 @@ Array = jax.Array
 def platt(*, top_label: bool = False) -> Calibrator:
   r"""Platt scaling for every class: :math:`\sigma(a_c s_c + b_c)`, s the log-odds of p_c, renormalised.
 
+  Use it for two classes, or for each class against the rest, with few examples.
+
   a and b minimise the mean NLL of 1[y = c], a convex problem, by Newton steps. Where s_c alone tells the examples of c
   from the others, or one of the two is absent, the optimum is at infinity, and would promise that no prediction is ever
   wrong: the n examples of c then count as (n + 1)/(n + 2), and m others as 1/(m + 2), where a weight counts as so many
@@ -92,6 +94,8 @@ def _platt(params: dict, odds: Array) -> Array:
 def quadratic_scaling(*, top_label: bool = False) -> Calibrator:
   r"""Quadratic scaling for every class: :math:`\sigma(a_c s_c + b_c s_c^2 + c_c)`, s the log-odds of p_c, renormalised.
 
+  Use it where a sigmoid does not fit and there are too few examples for a free curve.
+
   a, b and c minimise the mean NLL of 1[y = c], a convex problem, by Newton steps, as ``platt`` does, with its targets
   where s_c tells the examples of c from the others. Where these lie on both sides of them, the optimum is at infinity,
   and the fit ends where less than 1e-6 nats are left to gain. With two classes it is one function of their log-odds. It
@@ -135,6 +139,8 @@ def _quadratic(params: dict, odds: Array) -> Array:
 @has_params(a="C [0, inf)", b="C [0, inf)", c="C (-inf, inf)")
 def beta_calibration(*, top_label: bool = False) -> Calibrator:
   r"""Beta calibration for every class: :math:`\sigma(a_c \log p_c - b_c \log(1 - p_c) + c_c)`, renormalised.
+
+  Use it where a sigmoid does not fit, because probabilities near 0 and 1 are off by other amounts.
 
   It rises with p_c, because a and b are at least 0. They and c minimise the mean NLL of 1[y = c], a convex problem: by
   Newton steps without the bounds, and, where the optimum violates them, on the bounds. Where every example of c has a

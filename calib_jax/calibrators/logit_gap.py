@@ -27,6 +27,8 @@ TOLERANCE = 1e-3
 def smart() -> Calibrator:
   r"""SMART: :math:`\mathrm{softmax}(z / T(g))`, g the gap between the two largest logits, by a soft-binned error.
 
+  Use it where the right temperature depends on how close the two best classes are.
+
   A network of the standardised gap, with two hidden layers of 16 units, gives
   :math:`T = T_0 (0.1 + \mathrm{softplus}(\text{output}))`, where T₀ is temperature scaling's T, with which the fit
   begins. T is positive, and so accuracy is unchanged. With memberships

@@ -29,6 +29,8 @@ BINS = 20  # The number of bins of the curve of accuracy against entropy.
 def meta_calibration(constraint: str = "miscoverage", *, target: float, seed: int = 0) -> Calibrator:
   r"""Meta-Cal: uniform where the entropy of the prediction is at or above a threshold, else temperature scaling.
 
+  Use it to bound the miscoverage, or the accuracy lost, at the price of refusals.
+
   A tenth of the examples, at most 500, gives the threshold; the others give the temperature. Accuracy falls, because
   the top class of a uniform prediction is the first class that the row has.
 

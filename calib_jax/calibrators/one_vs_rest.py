@@ -30,6 +30,8 @@ NUM_BINS = 15  # The default number of bins of histogram binning.
 def isotonic(*, top_label: bool = False) -> Calibrator:
   """Isotonic regression of 1[y = c] on p_c for every class, floored at 1e-6 and renormalised.
 
+  Use it where any rising curve may be right and there are thousands of examples.
+
   Each class's function is the rising one of least squares, by SciPy's pool-adjacent-violators algorithm. It is linear
   between the probabilities seen and constant outside. It may change accuracy.
 
@@ -56,6 +58,8 @@ def isotonic(*, top_label: bool = False) -> Calibrator:
 @has_params(x="C B [0, 1] rising", y="C B [0, 1] rising")
 def centered_isotonic(*, top_label: bool = False) -> Calibrator:
   """Centred isotonic regression (CIR) of 1[y = c] on p_c for every class, floored at 1e-6 and renormalised.
+
+  Use it for isotonic regression without its flat steps, so that the ranking is kept.
 
   Each constant piece of isotonic regression becomes one point, at the weighted mean of its probabilities, and the
   function is linear between these points, so that it rises strictly. Pieces of value 0 and 1 stay as they are, and
@@ -153,6 +157,8 @@ def _unsolved(p: Array, happened: Array, weights: Array) -> dict:
 @has_params(edges="C _ [0, 1] rising", values="C B [0, 1]")
 def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", top_label: bool = False) -> Calibrator:
   """Histogram binning of p_c for every class, floored at 1e-6 and renormalised.
+
+  Use it for output that takes few values, each the share of right answers of its bin.
 
   The value of a bin is the share of its examples that are of the class. An empty bin keeps its middle. It may change
   accuracy. For many classes equal-mass bins of each class are harmful: the top bin holds a share 1 / M of all rows,

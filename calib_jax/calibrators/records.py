@@ -27,6 +27,8 @@ MOST_ODDS = 100.0  # Log-odds beyond count as these; the smallest normal float32
 def record_calibration(base: str | Calibrator = "platt", **base_options: Any) -> Calibrator:
   r"""Calibration of a confidence c by a base of two classes, for which the ends 0 and 1 are drawn in.
 
+  Use it for stated confidences without classes, which are often exactly 0 or 1.
+
   The two columns of logits are of a wrong and of a right answer, and labels are 1 where it was right. A confidence of
   1, which language models like to state, has infinite log-odds, and one wrong answer with it would decide the fit. It
   counts as

@@ -19,6 +19,8 @@ TOLERANCE, MAX_ITERATIONS = 1e-6, 2000
 def label_shift(base: str | Calibrator = "vector_scaling", **base_options: Any) -> Calibrator:
   r"""Calibration by a base, whose probabilities follow the class frequencies of the rows that ``apply`` is given.
 
+  Use it where classes are more or less frequent than when the calibrator was fitted.
+
   If classes are as frequent as :math:`\pi` there and were as frequent as :math:`\pi^0` in the fit, and examples of a
   class look alike in both, the probabilities are
 

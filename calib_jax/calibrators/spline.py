@@ -21,6 +21,8 @@ NUM_KNOTS, FOLDS = 10, 5
 def spline_calibration(*, top_label: bool = False) -> Calibrator:
   r"""Spline calibration for every class: :math:`\sigma(f_c(s_c))`, s the log-odds of p_c, renormalised.
 
+  Use it for a smooth rising or falling curve whose freedom the data choose.
+
   Each f is a natural cubic spline, which is linear beyond its first and last knot. With u the log-odds in units of the
   distance between these knots, f minimises the mean NLL of 1[y = c] plus a penalty on its curvature,
 

@@ -10,6 +10,8 @@ from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, r
 def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) -> Calibrator:
   r"""Structured vector scaling (SVS): ``log softmax(x + v ⊙ x + b)``, regularised (Berta et al. 2026).
 
+  Use it as vector scaling that few examples do not overfit.
+
   Temperature scaling by the NLL comes first. Its probabilities are mixed with the uniform distribution by the share
   1/(n + 1), where n is the number of fit examples, or the sum of their weights, and x is the logarithm of the mixture.
   A class that a row does not have keeps probability 0; its x counts as 0 in the scores of the others. Then v and b
@@ -45,6 +47,8 @@ def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) 
 def structured_matrix_scaling(*, intercept: float = 1.0, diagonal: float = 1.0,
                               off_diagonal: float = 1.0) -> Calibrator:
   r"""Structured matrix scaling (SMS): ``log softmax(x + (diag v + M) x + b)``, regularised (Berta et al. 2026).
+
+  Use it as matrix scaling that few examples do not overfit; it is the most flexible of those recommended.
 
   It is ``structured_vector_scaling`` with a matrix M, whose diagonal is 0, and the further penalty
 

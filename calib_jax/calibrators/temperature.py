@@ -45,6 +45,8 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
                         temperature: float | None = None) -> Calibrator:
   r"""Temperature scaling: ``log softmax(z / T)``, one T > 0 that minimises an objective on held-out data.
 
+  Try it first: it has one number, keeps the accuracy, and needs few examples.
+
   Accuracy is unchanged. The mean NLL (Guo et al. 2017) is convex in 1/T and is minimised by safeguarded Newton steps,
   each of which reads the logits once, to the precision of float32. Where every one of n examples is right, its optimum
   is at 0, which would promise that no prediction is ever wrong: T then has the smallest NLL for labels mixed

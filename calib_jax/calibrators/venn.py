@@ -21,6 +21,8 @@ Array = jax.Array
 def venn_abers(kind: str = "inductive", *, folds: int = 5, top_label: bool = False) -> Calibrator:
   r"""Venn-Abers calibration of p_c for every class, renormalised.
 
+  Use it for probabilities with a guarantee: one of two stated ones is calibrated.
+
   The example to predict is added to the fit's, once with the label 0 and once with 1. The isotonic regressions
   of both give it the probabilities p0 and p1; one is perfectly calibrated whatever the distribution. They are
   merged into

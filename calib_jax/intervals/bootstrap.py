@@ -24,6 +24,8 @@ def bootstrap(metric: Metric, *arrays: ArrayLike, key: Array, num_resamples: int
               ) -> tuple[Array, Array, Array]:
   r"""The value of a metric with a bootstrap interval.
 
+  Use it to say how far a metric of another sample may be.
+
   ``method="percentile"`` gives the metric and quantiles of the metric over resamples, at levels that are corrected for
   the bias and skewness of the resamples and for small samples (BCa, Efron 1987, with the wider quantiles of Hesterberg
   2015). It suits means, such as accuracy and proper scores. Calibration errors are biased upwards, because the noise of

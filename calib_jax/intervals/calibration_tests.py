@@ -43,6 +43,8 @@ def consistency_interval(metric: Metric, confidence: ArrayLike, *, key: Array, n
                          level: float = 0.95, groups: ArrayLike | None = None) -> tuple[Array, Array, Array]:
   """What a calibration error would be if the model were perfectly calibrated and had these confidences.
 
+  It gives the level below which an error may be noise alone.
+
   The outcome of each example is redrawn as 1 with the probability ``confidence`` and 0 otherwise, many times, and the
   metric is computed for each redraw.
 
@@ -81,6 +83,8 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
                      num_resamples: int = 1000, groups: ArrayLike | None = None) -> Array:
   """The p-value of a calibration error under the hypothesis that the model is perfectly calibrated.
 
+  Use it to ask whether an error is more than the noise of so few examples.
+
   Args:
     metric: a function of ``(confidence, correct)`` to a scalar or an array, traceable by ``jit``.
     confidence: ``[N, ...]`` floats in [0, 1]. The entries of a row, such as the seeds of an example, are redrawn by one
@@ -117,6 +121,8 @@ def calibration_test(metric: Metric, confidence: ArrayLike, correct: ArrayLike, 
 def assess(metric: Metric, confidence: ArrayLike, correct: ArrayLike, *, key: Array, num_resamples: int = 1000,
            level: float = 0.95, groups: ArrayLike | None = None, bias: BiasModel | str = "auto") -> Assessment:
   """A calibration error with its interval, its noise floor and its p-value, in one compiled program.
+
+  Use it to report a calibration error: the number alone does not say how much of it is noise.
 
   This is ``bootstrap`` with ``method="bias_corrected"``, ``consistency_interval`` and ``calibration_test``, each with
   resamples of its own.

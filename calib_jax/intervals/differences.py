@@ -21,6 +21,8 @@ def paired_difference(metric: Metric, a: Sequence[ArrayLike], b: Sequence[ArrayL
                       method: str = "auto", bias: BiasModel | str = "auto") -> tuple[Array, Array, Array]:
   r"""The difference of a metric between two models on the same examples, with its bootstrap interval.
 
+  Use it to compare two models: what is hard for both cancels.
+
   Both models are resampled with the same examples, so that the examples' difficulty, which both share, cancels.
 
   ``method="percentile"`` is for means, such as accuracy and proper scores. It takes the quantiles of the difference

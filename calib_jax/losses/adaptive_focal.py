@@ -27,6 +27,8 @@ def adaptive_focal(logits: ArrayLike, labels: ArrayLike, *, gammas: ArrayLike, b
                    where: ArrayLike | None = None) -> Array:
   r"""AdaFocal loss, in nats.
 
+  Use it to let the validation split choose γ for each range of confidence, epoch by epoch.
+
   With :math:`\gamma` the exponent of the bin that holds :math:`p_y`, it is
 
   .. math::

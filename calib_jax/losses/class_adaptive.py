@@ -37,6 +37,8 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
                                    margin: float | Array = 10.0, where: ArrayLike | None = None) -> Array:
   r"""Class adaptive label smoothing (CALS): cross entropy in nats, and a penalty of large distances between logits.
 
+  Use it where classes need different amounts of smoothing, such as many or long-tailed classes.
+
   .. math::
     -\log p_y + \frac{1}{K} \sum_k P\Big(\frac{\max_j z_j - z_k}{m} - 1, \lambda_k, \rho_k\Big), \qquad
     P(h, \lambda, \rho) = \begin{cases} \lambda h + \tfrac{\rho}{2} h^2 & \lambda + \rho h \ge 0 \\

@@ -17,6 +17,8 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
          axis_name: str | None = None) -> Array:
   r"""Multi-class difference in confidence and accuracy (MDCA), a secondary loss.
 
+  Use it beside another loss to calibrate the mean probability of every class.
+
   .. math:: \frac{1}{K} \sum_k \left|\frac{1}{N} \sum_i p_{ik} - \frac{1}{N} \sum_i [y_i = k]\right|
 
   It is 0 for a model that predicts the frequencies of the batch's classes for every example: it says nothing of single
@@ -51,6 +53,8 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
 def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
                              weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Generative cross entropy (GCE): the likelihood of the image given its class, rather than of the class.
+
+  Use it in place of cross entropy to compare the images of a batch with each other, class by class.
 
   By Bayes' rule p(x|y) is p(y|x) p(x) / p(y), whose p(x) does not depend on the model, and p(y) is its mean prediction
   over the batch:

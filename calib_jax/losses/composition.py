@@ -18,6 +18,8 @@ def composite(primary: str | Callable[..., Array], secondary: str | Callable[...
               weight: float | Array = 1.0, *, reduction: str = "mean") -> Callable[..., tuple[Array, dict[str, Array]]]:
   """``mean(primary) + weight * secondary``, the training loss of Karandikar et al. 2021, Section 5.1.
 
+  It trains accuracy and calibration together, in one step.
+
   Args:
     primary: a loss per example, by name or as a function ``(logits, labels) -> [N]``; or a loss per batch, such as
       ``"selective_risk"``.

@@ -15,6 +15,8 @@ Array = jax.Array
 def jensen_shannon_consistency(logits: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   r"""Jensen-Shannon divergence of V predictions for each example, in nats; it needs no labels.
 
+  It asks for equal predictions of several augmented views, for models that stay calibrated on shifted images.
+
   .. math::
     \mathrm{JS}(p_1, \ldots, p_V) = \frac{1}{V} \sum_v \sum_k p_{v,k} \log \frac{p_{v,k}}{m_k},
     \quad p_v = \mathrm{softmax}(z_v), \quad m = \frac{1}{V} \sum_v p_v

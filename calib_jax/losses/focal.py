@@ -33,6 +33,8 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, s
           where: ArrayLike | None = None) -> Array:
   r"""Focal loss, in nats.
 
+  It trains networks that are less overconfident than with cross entropy, because sure examples count less.
+
   .. math:: \ell(z, y) = -(1 - p_y)^\gamma \log p_y, \quad p = \mathrm{softmax}(z)
 
   Args:
@@ -70,6 +72,8 @@ def focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, s
 def sample_dependent_focal(logits: ArrayLike, labels: ArrayLike, *, thresholds: Sequence[float] | Array = (0.2,),
                            gammas: Sequence[float] | Array = (5.0, 3.0), where: ArrayLike | None = None) -> Array:
   r"""Focal loss whose exponent depends on the label's probability (FLSD-53 by default), in nats.
+
+  Use it for a focal loss without tuning γ: improbable labels get the larger exponent.
 
   .. math:: \ell(z, y) = -(1 - p_y)^{\gamma_i} \log p_y, \quad i = \#\{\text{thresholds} \le p_y\}
 
@@ -112,6 +116,8 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array 
                   where: ArrayLike | None = None) -> Array:
   r"""Inverse focal loss, in nats: examples whose label is already probable weigh more.
 
+  Use it to weigh easy examples up, as a ranking of confidences for selective prediction needs.
+
   .. math:: \ell(z, y) = -(1 + p_y)^\gamma \log p_y
 
   Args:
@@ -143,6 +149,8 @@ def inverse_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array 
 def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0, competitor: str = "strongest",
                stop_gradient: bool | str = False, where: ArrayLike | None = None) -> Array:
   r"""Dual focal loss, in nats.
+
+  Use it where the focal loss leaves a network underconfident: it also lowers the strongest other class.
 
   .. math:: \ell(z, y) = -(1 - p_y + p_j)^\gamma \log p_y
 
@@ -186,6 +194,8 @@ def dual_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2
 def properized_focal(logits: ArrayLike, labels: ArrayLike, *, gamma: float | Array = 2.0,
                      where: ArrayLike | None = None) -> Array:
   r"""The proper part of the focal loss, in nats.
+
+  Use it for the focal loss's weights without its distortion: its best prediction is the true probability.
 
   .. math:: \ell(z, y) = -(1 - q_y)^\gamma \log q_y, \qquad q = \hat p_\gamma^{-1}(\mathrm{softmax}(z))
 

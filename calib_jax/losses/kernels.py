@@ -33,6 +33,8 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 
          axis_name: str | None = None) -> Array:
   r"""Maximum mean calibration error of the top label.
 
+  Use it beside cross entropy for a calibration error without bins.
+
   With confidence :math:`r_i`, correctness :math:`c_i` (of a distribution, its probability of the top class) and
   :math:`k_{ij} = \exp(-|r_i - r_j| / w)`,
 
@@ -136,6 +138,8 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 
             form: str = "top_label", where: ArrayLike | None = None, weights: ArrayLike | None = None,
             axis_name: str | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction.
+
+  Use it to train on a calibration error of the whole distribution, without bins.
 
   .. math::
     \frac{1}{N} \sum_i \sum_k \left|\frac{\sum_{j \ne i} \kappa(f_i; f_j)\, y_{jk}}{\sum_{j \ne i} \kappa(f_i; f_j)} -

@@ -17,6 +17,8 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float | A
            true_class_target: float | Array = 1.0, where: ArrayLike | None = None) -> Array:
   r"""Square loss on raw logits.
 
+  Use it as the baseline without a softmax.
+
   .. math:: \ell(z, y) = \frac{1}{K} \Big[w (z_y - M)^2 + \sum_{k \ne y} z_k^2\Big]
 
   Args:
@@ -52,6 +54,8 @@ def square(logits: ArrayLike, labels: ArrayLike, *, true_class_weight: float | A
 def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: float | Array = 10.0,
                            weight: float | Array = 0.1, where: ArrayLike | None = None) -> Array:
   r"""Margin-based label smoothing (MbLS): cross entropy in nats, and a penalty in units of logits.
+
+  Use it for label smoothing that leaves logits alone until they are a margin apart.
 
   .. math:: -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)
 
@@ -89,6 +93,8 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
                                          weight: float | Array = 0.1, positive_weight: float | Array = 1.0,
                                          negative_weight: float | Array = 0.1, where: ArrayLike | None = None) -> Array:
   r"""Adaptive and conditional label smoothing (ACLS).
+
+  Use it for label smoothing that acts on the label alone where it is predicted, and on others where they are.
 
   .. math::
     -\log p_y + w \lambda^+ \max(0, z_{\hat y} - m)^2
@@ -135,6 +141,8 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
 def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination_weight: float | Array = 1.0,
                          exclusion_weight: float | Array = 1.0, where: ArrayLike | None = None) -> Array:
   r"""Calibration by pairwise constraints (CPC), in nats.
+
+  Use it to calibrate the order of every pair of classes beside the label.
 
   .. math::
     -\log p_y + w_d \operatorname{mean}_{k \ne y} -\log \sigma(z_y - z_k)

@@ -25,6 +25,8 @@ def cross_entropy(logits: ArrayLike, labels: ArrayLike, *, label_smoothing: floa
                   where: ArrayLike | None = None) -> Array:
   r"""Cross entropy, in nats.
 
+  It is the default: a proper loss, whose best prediction is the true probability; with smoothing it is not proper.
+
   .. math::
     \ell(z, y) = -\sum_k t_k \log p_k, \quad p = \mathrm{softmax}(z), \quad t = (1 - a)\,\mathrm{onehot}(y) + a/K
 
@@ -71,6 +73,8 @@ def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma:
                                  norm: float | Array = 2.0, where: ArrayLike | None = None) -> Array:
   r"""Cross entropy whose examples weigh by the distance from the probabilities to the label, in nats.
 
+  Use it to train mostly on examples that the model has wrong, whatever it is sure of.
+
   .. math:: \ell(z, y) = -\mathrm{sg}\big(\|\mathrm{onehot}(y) - p\|_q^\gamma\big) \log p_y,
     \quad p = \mathrm{softmax}(z)
 
@@ -109,6 +113,8 @@ def brier_weighted_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, gamma:
 @register(PER_EXAMPLE)
 def brier(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None) -> Array:
   r"""Brier score: the squared distance from the probabilities to the label, in [0, 2].
+
+  Use it for a proper loss that a single wrong label cannot make infinite.
 
   .. math:: \ell(z, y) = \sum_k (p_k - t_k)^2, \quad p = \mathrm{softmax}(z)
 

@@ -27,6 +27,8 @@ def aurc(logits: ArrayLike, labels: ArrayLike, *, confidence: scores.Score = "ms
          axis_name: str | None = None) -> Array:
   r"""Area under the risk-coverage curve, as a reweighted risk.
 
+  Use it to train a model whose confidence ranks its errors last.
+
   .. math:: \frac{1}{N} \sum_i w_i \ell_i, \qquad \text{harmonic: } w_i = H_N - H_{N - r_i}, \qquad
     \text{log: } w_i = -\ln\Big(1 - \frac{r_i}{N + 1}\Big)
 
@@ -86,6 +88,8 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, variant: str = "rele
                    ) -> Array:
   r"""Selective risk over the low-confidence region: examples that the model is surer of weigh more, up to a quantile.
 
+  Use it to train for a share of examples that the model may refuse.
+
   .. math::
     \hat G_\nu(g) = \frac{1}{n} \sum_k \hat h_k\, \sigma\Big(\frac{g - c_k}{\nu}\Big), \quad
     \hat\beta_i = -\ln(1 - \hat G_\nu(\min(g_i, \tau))), \quad \frac{1}{N} \sum_i \hat\beta_i \ell_i
@@ -93,7 +97,7 @@ def selective_risk(logits: ArrayLike, labels: ArrayLike, *, variant: str = "rele
   with scores :math:`g_i` on [0, 1] (negative entropy as 1 + Σ p log p / log K, msp and margin as they are), and
   :math:`\hat h_k` the number of scores in bin k of ``num_bins`` equal bins of [0, 1], with centre :math:`c_k`: the
   batch's scores, plus ``counts`` seen before; n is their sum and N the size of the global batch. The numbers of scores
-  carry no gradient. τ is the ``low_confidence_coverage`` quantile of the scores of the global batch, interpolated linearly.
+  carry no gradient. τ is the ``low_confidence_coverage`` quantile of the global batch's scores, interpolated linearly.
 
   ``variant`` says how the loss is read:
 

@@ -25,6 +25,8 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
                     axis_name: str | None = None) -> Array:
   r"""Soft-binned expected calibration error (SB-ECE) of the top label, in [0, 1].
 
+  Use it beside a proper loss to lower the ECE itself, by bins that have a gradient.
+
   With confidence :math:`c_i`, correctness :math:`a_i` (of a distribution, its probability of the top class) and soft
   membership :math:`u_j(c)` of bin j,
 
@@ -103,6 +105,8 @@ def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: 
                              where: ArrayLike | None = None, weights: ArrayLike | None = None,
                              axis_name: str | None = None) -> Array:
   r"""Soft-binned marginal (class-wise) calibration error, in [0, 1].
+
+  Use it where the probability of every class must be true, not only of the predicted one.
 
   .. math:: \Big(\frac{1}{K} \sum_c \mathrm{SBECE}_{\text{bin}}\big((p_c, 1[y = c])\big)^p\Big)^{1/p}
 

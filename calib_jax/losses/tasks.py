@@ -34,6 +34,8 @@ Array = jax.Array
 def two_class(logits: ArrayLike) -> Array:
   r"""Logits of two classes from a binary label's: ``stack([0, z], axis=-1)``.
 
+  With it binary models, whose output is one logit, use every loss of this package.
+
   .. math:: \mathrm{softmax}([0, z])_1 = \sigma(z)
 
   Args:
@@ -55,6 +57,8 @@ def two_class(logits: ArrayLike) -> Array:
 
 def keras(name: str, **options: Any) -> Callable[[ArrayLike, ArrayLike], Array]:
   """The loss called ``name`` as a function of ``(y_true, y_pred)``, for ``model.compile(loss=…)`` of Keras 3 on JAX.
+
+  With it a model of Keras trains on any loss of this package.
 
   The model's last layer must have no softmax, because ``y_pred`` are logits ``[B, ..., K]``. ``y_true`` are the numbers
   of classes, ``[B, ...]`` or ``[B, ..., 1]``, which Keras makes floats, or distributions over classes ``[B, ..., K]``,

@@ -17,6 +17,8 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array, stop
          where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Accuracy-versus-uncertainty calibration loss (AvUC), and AvUC-GS with ``stop_gradient``.
 
+  Use it beside another loss so that right answers become certain and wrong ones uncertain.
+
   An example has the confidence :math:`c_i` and the entropy :math:`h_i` in nats. It is certain (C) where :math:`h_i` <
   ``threshold``, and uncertain (U) otherwise; it is accurate (A) where the top class is the label, and inaccurate (I)
   otherwise. With a distribution as its label, it is accurate to the part that is the probability of the top class, and
@@ -72,6 +74,8 @@ def hard_loss(odds: Array, accurate: Array, entropy: Array, weights: Array, axis
 def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array = 0.5, temperature: float | Array = 1.0,
               where: ArrayLike | None = None, weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
   r"""Soft accuracy-versus-uncertainty calibration loss (S-AvUC).
+
+  Use it beside another loss so that right answers become certain and wrong ones uncertain, without hard thresholds.
 
   With entropy :math:`h_i` in nats, :math:`h^*_i = h_i / \log K`, soft uncertainty
   :math:`t_i = \sigma((\mathrm{logit}\, h^*_i - \mathrm{logit}\, \kappa) / T)`, and :math:`a_i` 1 where the top class

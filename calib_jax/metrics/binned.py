@@ -105,6 +105,8 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
                       weights: ArrayLike | None = None) -> Array:
   r"""Binned calibration error of predicted probabilities of a binary event, in [0, 1].
 
+  It says how far stated probabilities are from how often the event happens.
+
   .. math::
     \text{bin: } \Big(\sum_b \frac{n_b}{N} |A_b - C_b|^p\Big)^{1/p} \qquad
     \text{label: } \Big(\frac{1}{N} \sum_i |A_{b_i} - c_i|^p\Big)^{1/p}
@@ -188,6 +190,8 @@ def classwise_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins
                                 where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Class-wise calibration error, in [0, 1]: the mean over classes of the error of the class's probability.
 
+  Use it where the probability of every class matters, not only of the predicted one.
+
   .. math:: \Big(\frac{1}{K} \sum_c \mathrm{CE}\big((p_c, 1[y = c])\big)^p\Big)^{1/p}
 
   CE is ``calibration_error`` of the probability of class c and whether c is the label.
@@ -259,6 +263,8 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, num_bins: int = 15
                 ties: str = "share", where: ArrayLike | None = None, weights: ArrayLike | None = None
                 ) -> Reliability:
   """The numbers of a reliability diagram, with the bins of ``calibration_error``.
+
+  It shows at which confidences a model is wrong, and by how much.
 
   Args:
     confidence: floats of any shape, in [0, 1].

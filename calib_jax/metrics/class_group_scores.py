@@ -42,6 +42,8 @@ def class_group_scores(probs: ArrayLike, labels: ArrayLike, train_counts: ArrayL
                        where: ArrayLike | None = None, weights: ArrayLike | None = None) -> ClassGroupScores:
   """Accuracy, NLL and ECE of the examples of frequent, medium and rare classes.
 
+  It shows whether rare classes are worse calibrated than frequent ones.
+
   The classes are sorted by their number of training examples, equal numbers by class index, and split into three groups
   whose sizes differ by at most one, larger groups first: head, medium and tail. An example belongs to the group of its
   label, whatever was predicted. Because groups are chosen by the label, the ECE of a group is above 0 for a perfectly

@@ -61,6 +61,8 @@ def calibration_refinement(probs: ArrayLike, labels: ArrayLike, *, loss: str = "
                            groups: ArrayLike | None = None) -> CalibrationRefinement:
   r"""What of a proper loss is miscalibration that recalibration removes, and what is left, with intervals.
 
+  It says how much of a loss a calibrator can remove, and how much a better model must.
+
   With a class G of recalibrations g, among which is the identity, the mean loss of predictions f is the sum of
 
   .. math::

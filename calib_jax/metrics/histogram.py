@@ -193,6 +193,8 @@ class CalibrationHistogram(NamedTuple):
 def collection() -> type:
   """A ``clu.metrics.Collection`` of ``CalibrationHistogram`` for training loops, under the name ``calibration``.
 
+  Use it to log calibration in a loop of CLU without keeping predictions.
+
   Returns:
     The class.
 

@@ -36,6 +36,8 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike | None = None,
                         where: ArrayLike | None = None, weights: ArrayLike | None = None) -> RiskCoverage:
   """The mean risk of the k most confident examples, for k from 1 to N.
 
+  It shows what refusing the least sure examples gains.
+
   Where k divides a tie, the value is the mean over all orders of the tied examples, so that it does not depend on the
   order of the rows: each of the tied examples that are taken adds the mean risk of the tie.
 
@@ -131,6 +133,8 @@ def aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk: Array
          where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Area under the risk-coverage curve.
 
+  It says how well the confidence ranks the errors, over all shares of examples that may be refused.
+
   .. math:: \frac{1}{N} \sum_k \frac{1}{k} \sum_{j \le k} \ell_{(j)} = \frac{1}{N} \sum_i (H_N - H_{N - r_i}) \ell_i
 
   where :math:`\ell_{(j)}` is the risk of the j-th most confident example and :math:`r_i` the rank of example i by
@@ -179,6 +183,8 @@ def excess_aurc(confidence: ArrayLike, correct: ArrayLike | None = None, *, risk
                 where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   """``aurc`` minus the smallest area of any ordering, which is the ordering by the risk itself (E-AURC).
 
+  Use it to compare rankings of models of different accuracy.
+
   Args:
     confidence: scores of any shape and range.
     correct: bools, zeros and ones, or credits in [0, 1], of that shape: whether the prediction is right. The risk is
@@ -208,6 +214,8 @@ def _excess_aurc(confidence: Array, risk: Array, counts: Array) -> Array:
 def auroc(scores: ArrayLike, positives: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
           ) -> Array:
   """Area under the ROC curve: the chance that a positive scores above a negative, where ties count half.
+
+  It says how well a score tells two kinds of examples apart, such as right from wrong.
 
   Args:
     scores: floats of any shape and range.
@@ -245,6 +253,8 @@ def _auroc(scores: Array, positives: Array, counts: Array) -> Array:
 def fpr_at_tpr(scores: ArrayLike, positives: ArrayLike, *, tpr: float = 0.95, where: ArrayLike | None = None,
                weights: ArrayLike | None = None) -> Array:
   """False-positive rate at the highest threshold whose true-positive rate is at least ``tpr`` (FPR95 by default).
+
+  It says how many false alarms a detector gives where it misses few.
 
   Args:
     scores: floats of any shape and range.

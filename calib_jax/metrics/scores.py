@@ -19,6 +19,8 @@ Array = jax.Array
 def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   """The top probability, and whether its class, the lowest index in a tie, is the label.
 
+  It turns class probabilities into the pair that most metrics take.
+
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -76,6 +78,8 @@ def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = N
              ) -> Array:
   """The fraction of examples whose label is the top class, the lowest index in a tie.
 
+  It says how often the model is right, whatever its probabilities.
+
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -109,6 +113,8 @@ def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, 
         ) -> Array:
   """Mean negative log-likelihood of the labels, in nats.
 
+  It judges probabilities as a whole: its least mean is at the true ones.
+
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -135,6 +141,8 @@ def _nll(probs: Array, labels: Array, counts: Array) -> Array:
 def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, weights: ArrayLike | None = None
                 ) -> Array:
   r"""Brier score, in [0, 2]: the mean squared distance from the probabilities to the one-hot label.
+
+  It judges probabilities as a whole, and no single answer can make it infinite.
 
   .. math:: \frac{1}{N} \sum_i \sum_k (p_{ik} - 1[y_i = k])^2
 
@@ -166,6 +174,8 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
                  weights: ArrayLike | None = None) -> Array:
   """Mean entropy of the predictions in nats, in [0, log K].
 
+  It says how undecided the predictions are, without labels.
+
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``. They do not change the value: they are an argument so that all scores can
@@ -193,6 +203,8 @@ def _mean_entropy(probs: Array, labels: Array, counts: Array) -> Array:
 def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
                      weights: ArrayLike | None = None) -> Array:
   """Mean negative log-likelihood of the examples of each class, in nats.
+
+  It shows which classes a model is worst at.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1; they are clipped at the smallest normal float32.
@@ -225,6 +237,8 @@ def _classwise_losses(probs: Array, labels: Array, counts: Array) -> Array:
 
 def validate(probs: ArrayLike, labels: ArrayLike) -> None:
   """Checks the values of predictions, and says what is wrong with them and in how many rows.
+
+  Use it before measuring files from other frameworks.
 
   Metrics of arrays that are not traced make the same checks themselves, unless ``checks.check_values(False)`` has
   turned them off; ``validate`` always makes them.

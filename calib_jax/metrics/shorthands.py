@@ -19,6 +19,8 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
                                weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` of the top label (ECE), in [0, 1].
 
+  It is what papers report; it depends on the bins, and is above 0 for a calibrated model too.
+
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -56,6 +58,8 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
                               weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` of the top label with ``norm="max"`` (MCE), in [0, 1]: the largest gap of a bin.
 
+  It shows the worst range of confidence; small bins make it noisy.
+
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.
     labels: ``[...]`` integers in ``[0, K)``.
@@ -89,6 +93,8 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
                                form: str = "bin", debias: bool = False, ties: str = "share", sign: str = "both",
                                where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` of the top label with equal-mass bins (AdaECE), in [0, 1].
+
+  Use it where confidences crowd near 1, so that equal-width bins are nearly empty.
 
   Args:
     probs: ``[..., K]`` floats whose rows sum to 1.

@@ -12,6 +12,8 @@ Array = jax.Array
 def cohens_d(a: ArrayLike, b: ArrayLike) -> Array:
   r"""Cohen's d: the difference of two means in units of their pooled standard deviation.
 
+  It says how large a difference is against the spread of runs.
+
   .. math:: d = \frac{\bar a - \bar b}{s}, \qquad s^2 = \frac{(n_a - 1) s_a^2 + (n_b - 1) s_b^2}{n_a + n_b - 2}
 
   Args:
@@ -38,6 +40,8 @@ def cohens_d(a: ArrayLike, b: ArrayLike) -> Array:
 def sem(x: ArrayLike) -> Array:
   """Standard error of the mean over axis 0: the sample standard deviation (ddof 1) divided by √n.
 
+  It says how far the mean of other runs may be.
+
   Args:
     x: ``[n, ...]`` floats, with at least 2 rows.
 
@@ -56,6 +60,8 @@ def sem(x: ArrayLike) -> Array:
 
 def within_subject_sem(x: ArrayLike) -> Array:
   r"""Standard error of condition means with the differences between subjects removed, one pooled value.
+
+  Use it for error bars of conditions that the same models were measured under.
 
   .. math:: \sqrt{\frac{1}{n} \mathrm{MS}_{S \times C}}, \qquad \mathrm{MS}_{S \times C} =
     \frac{\sum_{ij} (x_{ij} - \bar x_{i \cdot} - \bar x_{\cdot j} + \bar x)^2}{(n - 1)(c - 1)}

@@ -28,6 +28,8 @@ def sweep_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, binnin
                             weights: ArrayLike | None = None) -> Array:
   """``calibration_error`` with the largest number of bins for which the accuracies do not fall from bin to bin.
 
+  Use it for an error whose number of bins the data choose, and so with less bias.
+
   The number of bins M grows from 2 until an accuracy falls below a bin's before it, or until M = N. The error has
   the last M for which none falls, or M = 1. Empty bins are skipped.
 

@@ -39,6 +39,8 @@ def ks_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, ties: str
                          where: ArrayLike | None = None, weights: ArrayLike | None = None) -> Array:
   r"""Kolmogorov-Smirnov calibration error: the largest gap between two cumulative sums, in [0, 1].
 
+  Use it for one number without any bins or bandwidth, whose size is that of a probability.
+
   .. math:: \max_k \left|\frac{1}{N} \sum_{i \le k} (a_{(i)} - c_{(i)})\right|
 
   where :math:`c_{(i)}` is the i-th smallest confidence and :math:`a_{(i)}` says whether that example is correct.
@@ -87,6 +89,8 @@ def _ks_calibration_error(confidence: Array, correct: Array, counts: Array, ties
 def smooth_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, where: ArrayLike | None = None,
                              weights: ArrayLike | None = None) -> Array:
   r"""Smooth calibration error (smECE), in [0, 1], which has neither bins nor a bandwidth to choose.
+
+  Use it for an error that changes continuously with the predictions.
 
   .. math:: \mathrm{smECE}_\sigma = \int_0^1 \left|\frac{1}{N} \sum_i (a_i - c_i) K_\sigma(t, c_i)\right| dt, \qquad
     \text{at the } \sigma \text{ for which } \mathrm{smECE}_\sigma = \sigma
@@ -138,6 +142,8 @@ def kde_calibration_error(probs: ArrayLike, labels: ArrayLike, *, bandwidth: flo
                           form: str = "top_label", where: ArrayLike | None = None,
                           weights: ArrayLike | None = None) -> Array:
   r"""Calibration error with a leave-one-out kernel estimate of the accuracy at each prediction, with no root.
+
+  Use it to compare with papers that train or report a kernel estimate.
 
   .. math::
     \frac{1}{N} \sum_i \sum_k \left|\frac{\sum_{j \ne i} \kappa(f_i; f_j)\, y_{jk}}{\sum_{j \ne i} \kappa(f_i; f_j)} -

@@ -12,9 +12,9 @@ from calib_jax.intervals.groups import standard_error, stratified_folds
 FORMS, NORMS, SIGNS = ("top_label", "canonical"), (1, 2, "max"), ("both", "over", "under")
 NUM_FOLDS = 5
 # Each example helps to choose the direction in which examples of the other folds count, so that the terms of folds are
-# correlated. Of a calibrated model the variance of their mean is 1.9 to 2.1 times as large as of independent terms, with
-# five folds, in all families of recalibrations that were simulated; where the error is large the direction is fixed, and the
-# factor falls to 1.
+# correlated. Of a calibrated model the variance of their mean is 1.9 to 2.1 times as large as of independent terms,
+# with five folds, in all families of recalibrations that were simulated; where the error is large the direction is
+# fixed, and the factor falls to 1.
 VARIANCE = 2.0
 
 
@@ -34,6 +34,8 @@ def variational_calibration_error(probs: ArrayLike, labels: ArrayLike, *, norm: 
                                   form: str = "top_label", classifier: Any = None, level: float = 0.95,
                                   groups: ArrayLike | None = None) -> VariationalError:
   r"""An estimate of a calibration error that is at most the error on average, and its lower confidence limit.
+
+  Use it for a lower limit: the true error is at least so large.
 
   The error of predictions f is at least what any recalibration g shows of it:
 
