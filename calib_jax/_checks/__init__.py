@@ -25,6 +25,7 @@ from calib_jax._checks.shapes import (
   is_traced,
   mapped_axis,
   mask,
+  narrowed,
   one_value_each,
   out_of_range,
   outputs_and_labels,
@@ -35,6 +36,7 @@ from calib_jax._checks.shapes import (
 from calib_jax._checks.values import (
   BINARY,
   CREDITS,
+  are_checked,
   are_right_on_host,
   check_values,
   class_values,
@@ -44,13 +46,15 @@ from calib_jax._checks.values import (
   masked_class,
   pair_values,
   something_counts,
+  sum_and_count,
+  sum_tolerance,
   warn_of_probs,
+  wrong_classes,
 )
 
-__all__ = ["BINARY", "CREDITS", "aligned", "are_right_on_host", "array", "batch", "check_values", "choice",
-           "class_values", "classified", "counts", "credits", "example_values", "examples", "floating", "gathered",
-           "is_outside", "is_readable", "is_traced", "label_values", "mapped_axis", "mask", "masked", "masked_class",
-           "nan_out_of_range",
-           "one_value_each", "options", "out_of_range",
+__all__ = ["BINARY", "CREDITS", "aligned", "are_checked", "are_right_on_host", "array", "batch", "check_values",
+           "choice", "class_values", "classified", "counts", "credits", "example_values", "examples", "floating",
+           "gathered", "is_outside", "is_readable", "is_traced", "label_values", "mapped_axis", "mask", "masked",
+           "masked_class", "nan_out_of_range", "narrowed", "one_value_each", "options", "out_of_range",
            "outputs_and_labels", "over_classes", "pair_values", "paired", "rank", "same_shape", "something_counts",
-           "suggestion", "warn_of_probs", "weights_and_where"]
+           "suggestion", "sum_and_count", "sum_tolerance", "warn_of_probs", "weights_and_where", "wrong_classes"]

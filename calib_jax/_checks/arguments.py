@@ -139,10 +139,3 @@ def masked(where, shape: tuple[int, ...], *arrays_and_blanks) -> tuple[Array, ..
 def _blank_unless(where: Array, x: Array, blank) -> Array:
   """``x`` ``[..., K]`` or ``[...]`` with ``blank`` in the rows whose ``where`` ``[...]`` is False."""
   return jnp.where(jnp.expand_dims(where, range(where.ndim, x.ndim)), x, blank)
-
-
-def _floats(x, name: str) -> Array:
-  x = jnp.asarray(array(x, name))
-  if not jnp.issubdtype(x.dtype, jnp.floating):
-    raise TypeError(f"{name} must be floating point: got dtype {x.dtype}.")
-  return x

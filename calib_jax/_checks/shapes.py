@@ -61,7 +61,7 @@ def outputs_and_labels(outputs, labels, *, name: str = "logits", soft: bool = Fa
   if outputs.ndim < 1 or outputs.shape[-1] < 2:
     raise _too_few_classes(outputs, name)
   is_wide = labels.dtype.kind in "iu" and not np.can_cast(labels.dtype, np.int32)
-  labels = jnp.asarray(_narrowed(labels) if is_wide else labels)
+  labels = jnp.asarray(narrowed(labels) if is_wide else labels)
   are_floats = jnp.issubdtype(labels.dtype, jnp.floating)
   soft = soft and are_floats
   binary = _binary(name) if labels.shape == outputs.shape else ""
@@ -79,8 +79,8 @@ def outputs_and_labels(outputs, labels, *, name: str = "logits", soft: bool = Fa
   return outputs, aligned(labels, outputs).astype(outputs.dtype if soft else jnp.int32)
 
 
-def _narrowed(labels: Array | np.ndarray) -> Array | np.ndarray:
-  """Labels as int32; integers that it does not hold become -1, because their lowest 32 bits might be a class."""
+def narrowed(labels: Array | np.ndarray) -> Array | np.ndarray:
+  """Wider integers as int32, which become -1 where it does not hold them: their lowest 32 bits might be a class."""
   bounds = jnp.iinfo(jnp.int32)
   low, high = (0 if labels.dtype.kind == "u" else bounds.min), bounds.max
   where = jnp.where if isinstance(labels, jax.Array) else np.where

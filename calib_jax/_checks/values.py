@@ -43,6 +43,11 @@ def check_values(enabled: bool) -> None:
   _values_are_checked = enabled
 
 
+def are_checked(*arrays) -> bool:
+  """Whether the values of these arrays are checked: checks are on, and none is traced."""
+  return _values_are_checked and not is_traced(*arrays)
+
+
 def class_values(outputs, labels, where=None, *, name: str = "probs", always: bool = False,
                  converted: tuple[Array, Array] | None = None) -> None:
   """Checks probabilities or logits ``[..., K]`` and labels; ``converted`` is what ``outputs_and_labels`` returned."""
@@ -52,8 +57,8 @@ def class_values(outputs, labels, where=None, *, name: str = "probs", always: bo
     return
   checked_outputs, checked_labels = converted or outputs_and_labels(outputs, labels, name=name)
   where = mask(where, np.shape(labels))
-  tolerance = _sum_tolerance(outputs) if name == "probs" else None
-  if not _any_row(_wrong_classes, checked_outputs, checked_labels, where, tolerance):
+  tolerance = sum_tolerance(outputs) if name == "probs" else None
+  if not _any_row(wrong_classes, checked_outputs, checked_labels, where, tolerance):
     return
   num_classes = np.shape(outputs)[-1]
   rows, labels = np.asarray(outputs).reshape(-1, num_classes), np.asarray(labels).reshape(-1)
@@ -153,7 +158,7 @@ def warn_of_probs(logits: Array, where: Array | None = None, *, fewest: int = 1,
 def _are_probs(rows: np.ndarray) -> bool:
   if not ((rows >= 0) & (rows <= 1)).all():
     return False
-  return bool((np.abs(rows.astype(np.float64).sum(-1) - 1) <= _sum_tolerance(rows)).all())
+  return bool((np.abs(rows.astype(np.float64).sum(-1) - 1) <= sum_tolerance(rows)).all())
 
 
 def _level_outside() -> int:
@@ -220,14 +225,25 @@ def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | 
   return jnp.any(rows if where is None else rows & where)
 
 
-def _wrong_classes(outputs: Array, labels: Array, tolerance: float | None) -> Array:
+def wrong_classes(outputs: Array, labels: Array, tolerance: float | None) -> Array:
   """Which rows break a rule of ``class_values``, in one pass; ``tolerance`` of sums is None for logits."""
   if tolerance is not None:
-    # A row with a negative number sums to infinity, and one with a NaN to NaN, so that one sum tells all.
-    wrong = ~(jnp.abs(jnp.sum(jnp.where(outputs < 0, jnp.inf, outputs), axis=-1) - 1) <= tolerance)
+    total, num_negative = sum_and_count(outputs, outputs < 0)  # A row with a NaN sums to NaN.
+    wrong = ~(jnp.abs(total - 1) <= tolerance) | (num_negative > 0)
   else:
     wrong = _lacks_label(outputs, labels)
   return wrong | out_of_range(labels, outputs.shape[-1])
+
+
+def sum_and_count(values: Array, flags: Array) -> tuple[Array, Array]:
+  """The sums of floats over the classes, and how many flags are True: ``[..., K]`` to ``[...]``, without a gradient."""
+  # XLA:CPU vectorises a reduction of floats and integers together, but not of floats that a select makes: the two
+  # are one pass, where the sum alone takes ten times as long. XLA drops a count that nobody uses, and is slow again.
+  def combine(a, b):
+    return a[0] + b[0], a[1] + b[1]
+
+  start = jnp.zeros((), values.dtype), jnp.int32(0)
+  return tuple(jax.lax.reduce((values, flags.astype(jnp.int32)), start, combine, (values.ndim - 1,)))
 
 
 def _lacks_label(logits: Array, labels: Array) -> Array:
@@ -241,8 +257,9 @@ def _label_rule(labels: np.ndarray, num_classes: int) -> tuple[str, str, str, np
   return f"labels must be in [0, {num_classes})", "be", "holds", out_of_range(labels, num_classes), labels
 
 
-def _sum_tolerance(probs) -> float:
-  return max(1e-3, 4 * float(jnp.finfo(jnp.asarray(probs).dtype).eps))
+def sum_tolerance(probs) -> float:
+  """How far the sum of a row of probabilities may be from 1, by their dtype."""
+  return max(1e-3, 4 * float(jnp.finfo(probs.dtype).eps))
 
 
 def _wrong_pairs(scores: Array, values: Array, option: tuple[float, str]) -> Array:

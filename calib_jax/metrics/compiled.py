@@ -52,19 +52,77 @@ def _nan_where(wrong: Array, result: Any) -> Any:
 
 
 def of_classes(formula: Callable[..., Any], probs: ArrayLike, labels: ArrayLike, where: ArrayLike | None,
-               weights: ArrayLike | None, *arrays: ArrayLike, **options: Any):
-  """As ``of_pairs``, of what ``checks.classified`` returns; NaN where a traced label that counts is out of range."""
+               weights: ArrayLike | None, *arrays: ArrayLike, rows: Callable[..., tuple] | None = None, **options: Any):
+  """As ``of_pairs``, of what ``checks.classified`` returns; NaN where a traced label that counts is out of range.
+
+  ``rows``, if the formula needs no more of a row than a few numbers, maps ``probs`` and ``labels`` to a tuple of
+  ``[N]`` arrays, which the formula gets in their place.
+  """
   probs, labels = checks.array(probs, "probs"), checks.array(labels, "labels")
   weights, where = checks.weights_and_where(weights, where, labels)
-  checks.class_values(probs, labels, where)
-  return _of_classes(formula, tuple(options.items()), probs, labels, where, weights, *arrays)
+  if not checks.are_checked(probs, labels, where):
+    return _of_classes(formula, rows, tuple(options.items()), None, probs, labels, where, weights, *arrays)
+  if rows and type(probs) is np.ndarray and probs.size > PIECE and _is_plain(probs, labels):
+    values, is_wrong = _in_pieces(rows, probs, np.asarray(labels), where)
+    result = _of_values(formula, tuple(options.items()), labels.shape, values, where, weights, *arrays)
+  else:
+    converted = checks.outputs_and_labels(probs, labels, name="probs")
+    result, is_wrong = _of_classes(formula, rows, tuple(options.items()), checks.sum_tolerance(probs), *converted,
+                                   where, weights, *arrays)
+  if is_wrong:
+    checks.class_values(probs, labels, where)
+  return result
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _of_classes(formula, rows, options, tolerance, probs, labels, where, weights, *arrays):  # noqa: PLR0917
+  """The formula and, with a ``tolerance`` of sums, whether a row breaks a rule: one program, which reads once."""
+  probs, labels, counts = checks.classified(probs, labels, where, weights)
+  outside = jnp.any(checks.out_of_range(labels, probs.shape[1]))
+  values = rows(checks.gathered(probs, -1), labels) if rows else (probs, labels)
+  result = _nan_where(outside, formula(*values, counts, *arrays, **dict(options)))
+  return result if tolerance is None else (result, jnp.any(checks.wrong_classes(probs, labels, tolerance)))
+
+
+PIECE = 2**21  # Numbers of a NumPy array that are read at a time.
+
+
+def _is_plain(probs: np.ndarray, labels: Any) -> bool:
+  """Whether rows can be read in pieces; if not, the other way says why."""
+  return (probs.dtype in (np.float32, np.float64) and labels.dtype.kind in "iu" and probs.shape[-1] > 1
+          and labels.shape == probs.shape[:-1])
+
+
+def _in_pieces(rows: Callable[..., tuple], probs: np.ndarray, labels: np.ndarray, where: Array | None
+               ) -> tuple[list[np.ndarray], bool]:
+  """What ``rows`` returns of a NumPy array, and whether a row breaks a rule."""
+  # XLA would copy the whole array, at 15 times the time of reading it: new memory is cleared page by page. A piece has
+  # a place in the cache.
+  tolerance, probs = checks.sum_tolerance(probs), probs.reshape(-1, probs.shape[-1])
+  where = None if where is None else np.asarray(checks.mask(where, labels.shape)).reshape(-1)
+  labels = labels.reshape(-1)
+  labels = labels.astype(np.int32) if np.can_cast(labels.dtype, np.int32) else checks.narrowed(labels)
+  count, step, values, is_wrong = len(probs), max(1, PIECE // probs.shape[1]), [], []
+  for start in range(0, count, step):
+    first = max(min(start, count - step), 0)  # All pieces have one size: the last begins within the one before.
+    piece = slice(first, first + step)
+    of_piece, wrong = _of_piece(rows, tolerance, probs[piece], labels[piece], None if where is None else where[piece])
+    values.append([np.asarray(x)[start - first:] for x in of_piece])
+    is_wrong.append(bool(wrong))
+  return [np.concatenate(x) for x in zip(*values, strict=True)], any(is_wrong)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _of_classes(formula, options, probs, labels, where, weights, *arrays):
-  probs, labels, counts = checks.classified(probs, labels, where, weights)
-  outside = jnp.any(checks.out_of_range(labels, probs.shape[1]))
-  return _nan_where(outside, formula(probs, labels, counts, *arrays, **dict(options)))
+def _of_piece(rows, tolerance, probs, labels, where):
+  probs, labels, _ = checks.classified(probs, labels, where)
+  return rows(probs, labels), jnp.any(checks.wrong_classes(probs, labels, tolerance))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _of_values(formula, options, shape, values, where, weights, *arrays):
+  counted, = checks.masked(where, shape)
+  counts = counted if weights is None else checks.counts(weights, counted, values[0].dtype)
+  return formula(*values, counts, *arrays, **dict(options))
 
 
 def counted(counts: Array) -> dict[str, Array]:

@@ -9,6 +9,7 @@ import numpy as np
 from calib_jax import _checks as checks
 from calib_jax._numerics import binning
 from calib_jax._numerics.binning import masked_mean
+from calib_jax._numerics.softmax import one_hot
 from calib_jax.confidence import negative_entropy
 from calib_jax.intervals.bias_models import unbiased
 from calib_jax.metrics.compiled import of_classes
@@ -95,17 +96,18 @@ def accuracy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = N
   >>> accuracy(jnp.array([[0.5, 0.5], [0.1, 0.9]]), jnp.array([1, 1]))
   Array(0.5, dtype=float32)
   """
-  return of_classes(_accuracy, probs, labels, where, weights)
+  return of_classes(masked_mean, probs, labels, where, weights, rows=_is_right)
 
 
-def _accuracy(probs: Array, labels: Array, counts: Array) -> Array:
-  return masked_mean(top_label(probs, labels)[1].astype(probs.dtype), counts)
+def _is_right(probs: Array, labels: Array) -> tuple[Array]:
+  top, correct = top_of_classes(probs, labels)
+  return (correct & ~jnp.isnan(top)).astype(probs.dtype),  # With the top, which XLA would not compute, it is fast.
 
 
-def _label_loss(probs: Array, labels: Array) -> Array:
+def _label_loss(probs: Array, labels: Array) -> tuple[Array]:
   """-log p_y of each example ``[N]``, with p_y clipped at the smallest normal float32."""
   label_probs = jnp.take_along_axis(probs, labels[:, None], axis=-1)[:, 0]
-  return -jnp.log(jnp.maximum(label_probs, jnp.finfo(jnp.float32).tiny))
+  return -jnp.log(jnp.maximum(label_probs, jnp.finfo(jnp.float32).tiny)),
 
 
 @unbiased
@@ -130,11 +132,7 @@ def nll(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None, 
   >>> nll(jnp.array([[0.5, 0.5]]), jnp.array([1])).round(4)
   Array(0.6931, dtype=float32)
   """
-  return of_classes(_nll, probs, labels, where, weights)
-
-
-def _nll(probs: Array, labels: Array, counts: Array) -> Array:
-  return masked_mean(_label_loss(probs, labels), counts)
+  return of_classes(masked_mean, probs, labels, where, weights, rows=_label_loss)
 
 
 @unbiased
@@ -161,12 +159,21 @@ def brier_score(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None 
   >>> brier_score(jnp.array([[0.5, 0.5]]), jnp.array([1]))
   Array(0.5, dtype=float32)
   """
-  return of_classes(_brier_score, probs, labels, where, weights)
+  return of_classes(masked_mean, probs, labels, where, weights, rows=_squared_distance)
 
 
-def _brier_score(probs: Array, labels: Array, counts: Array) -> Array:
-  onehot = jax.nn.one_hot(labels, probs.shape[-1], dtype=probs.dtype)
-  return masked_mean(jnp.sum((probs - onehot) ** 2, axis=-1), counts)
+@jax.custom_jvp
+def _squared_distance(probs: Array, labels: Array) -> tuple[Array]:
+  is_label = one_hot(labels, probs)
+  total, num_labels = checks.sum_and_count(jnp.where(is_label, probs - 1, probs) ** 2, is_label)
+  return jnp.where(num_labels == 1, total, jnp.nan),
+
+
+@_squared_distance.defjvp
+def _squared_distance_jvp(primals, tangents):
+  probs, labels = primals
+  gap = jnp.where(one_hot(labels, probs), probs - 1, probs)
+  return _squared_distance(*primals), (2 * jnp.sum(gap * tangents[0], axis=-1),)
 
 
 @unbiased
@@ -192,11 +199,11 @@ def mean_entropy(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None
   >>> mean_entropy(jnp.array([[0.5, 0.5], [1.0, 0.0]]), jnp.array([1, 0])).round(4)
   Array(0.3466, dtype=float32)
   """
-  return of_classes(_mean_entropy, probs, labels, where, weights)
+  return of_classes(masked_mean, probs, labels, where, weights, rows=_entropy)
 
 
-def _mean_entropy(probs: Array, labels: Array, counts: Array) -> Array:
-  return masked_mean(-negative_entropy(probs), counts)
+def _entropy(probs: Array, _labels: Array) -> tuple[Array]:
+  return -negative_entropy(probs),
 
 
 @unbiased
@@ -228,7 +235,7 @@ def classwise_losses(probs: ArrayLike, labels: ArrayLike, *, where: ArrayLike | 
 
 
 def _classwise_losses(probs: Array, labels: Array, counts: Array) -> Array:
-  loss = _label_loss(probs, labels)
+  loss, = _label_loss(probs, labels)
   index = jnp.where(counts.astype(bool), labels, probs.shape[-1])
   ones, loss = (jnp.ones(index.shape, jnp.int32), loss) if counts.dtype == bool else (counts, counts * loss)
   sizes, sums = (binning.bin_sums(x, index, probs.shape[-1]) for x in (ones, loss))

@@ -3,7 +3,6 @@
 import jax
 from jax.typing import ArrayLike
 
-from calib_jax._checks import gathered
 from calib_jax.intervals.bias_models import biased_as, of_norm
 from calib_jax.metrics.binned import checked_options, error_of_pairs
 from calib_jax.metrics.compiled import of_classes
@@ -47,8 +46,8 @@ def expected_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   >>> expected_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]))
   Array(0.25, dtype=float32)
   """
-  return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning=binning, norm=norm,
-                    form=form, debias=debias, closed=closed, ties=ties, sign=sign)
+  return of_classes(_of_top_label, probs, labels, where, weights, rows=top_of_classes, num_bins=num_bins,
+                    binning=binning, norm=norm, form=form, debias=debias, closed=closed, ties=ties, sign=sign)
 
 
 @biased_as(of_norm)
@@ -84,8 +83,8 @@ def maximum_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins: 
   >>> maximum_calibration_error(jnp.array([[0.75, 0.25], [0.1, 0.9]]), jnp.array([0, 0])).round(2)
   Array(0.9, dtype=float32)
   """
-  return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning=binning, norm="max",
-                    form=form, debias=False, closed=closed, ties=ties, sign=sign)
+  return of_classes(_of_top_label, probs, labels, where, weights, rows=top_of_classes, num_bins=num_bins,
+                    binning=binning, norm="max", form=form, debias=False, closed=closed, ties=ties, sign=sign)
 
 
 @biased_as(of_norm)
@@ -120,10 +119,9 @@ def adaptive_calibration_error(probs: ArrayLike, labels: ArrayLike, *, num_bins:
   >>> adaptive_calibration_error(jnp.array([[0.75, 0.25], [0.25, 0.75]]), jnp.array([0, 0]), num_bins=1)
   Array(0.25, dtype=float32)
   """
-  return of_classes(_of_top_label, probs, labels, where, weights, num_bins=num_bins, binning="equal_mass", norm=norm,
-                    form=form, debias=debias, closed="right", ties=ties, sign=sign)
+  return of_classes(_of_top_label, probs, labels, where, weights, rows=top_of_classes, num_bins=num_bins,
+                    binning="equal_mass", norm=norm, form=form, debias=debias, closed="right", ties=ties, sign=sign)
 
 
-def _of_top_label(probs: Array, labels: Array, counts: Array, **options) -> Array:
-  confidence, correct = top_of_classes(gathered(probs, -1), labels)
+def _of_top_label(confidence: Array, correct: Array, counts: Array, **options) -> Array:
   return error_of_pairs(confidence, correct.astype(confidence.dtype), counts, **checked_options(**options))

@@ -56,6 +56,35 @@ def test_the_top_label_of_ties_of_computed_probabilities_and_its_gradient():
   np.testing.assert_array_equal(slope, [[0, 1, 0]])
 
 
+READ_BY_ROW = (*SCORES, "expected_calibration_error", "maximum_calibration_error", "adaptive_calibration_error")
+
+
+@pytest.mark.parametrize("name", READ_BY_ROW)
+def test_large_numpy_arrays_are_read_in_pieces_to_the_same_value_and_refusals(name, monkeypatch):
+  metric, (probs, labels) = getattr(metrics, name), _data(61, 5)
+  where, weights = RNG.uniform(size=61) < 0.7, RNG.uniform(size=61).astype(np.float32)
+  hidden = np.where(where[:, None], probs, np.nan)
+  calls = [((probs, labels), {}), ((hidden, np.where(where, labels, 9)), {"where": where}),
+           ((probs.astype(np.float64), labels.astype(np.int8)), {"weights": weights}),
+           ((probs[:60].reshape(4, 15, 5), labels[:60].reshape(4, 15).astype(np.uint64)), {})]
+  whole = [metric(*arrays, **options) for arrays, options in calls]
+  monkeypatch.setattr("calib_jax.metrics.compiled.PIECE", 40)  # Eight rows.
+  pieces = [metric(*arrays, **options) for arrays, options in calls]
+  np.testing.assert_allclose(pieces, whole, rtol=1e-6)
+  with pytest.raises(ValueError, match=r"probs must sum to 1 in each row: 1 of 61 rows does not; the first, row 57,"):
+    metric(np.where(np.arange(61)[:, None] == 57, 0.3, probs).astype(np.float32), labels)
+  with pytest.raises(ValueError, match=r"probs must be at least 0: 1 of 61 rows is not; the first, row 60, holds -0.5"):
+    metric(np.where(np.arange(61)[:, None] == 60, [[-0.5, 1.5, 0, 0, 0]], probs).astype(np.float32), labels)
+  with pytest.raises(ValueError, match="labels must be in .*: 1 of 61 rows is not; the first, row 3, holds 4294967296"):
+    metric(probs, np.where(np.arange(61) == 3, 2**32, labels))
+
+
+def test_the_gradient_of_the_brier_score_is_that_of_its_formula():
+  probs, labels = _data(9, 4)
+  slope = jax.jit(jax.grad(lambda p: metrics.brier_score(p, labels)))(probs)
+  np.testing.assert_allclose(slope, 2 * (probs - np.eye(4)[labels]) / 9, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_means_of_millions_keep_their_digits():
   probs = np.stack([np.full(2_000_000, 0.9), np.full(2_000_000, 0.1)], 1).astype(np.float32)
