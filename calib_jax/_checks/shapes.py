@@ -79,6 +79,13 @@ def outputs_and_labels(outputs, labels, *, name: str = "logits", soft: bool = Fa
   return outputs, aligned(labels, outputs).astype(outputs.dtype if soft else jnp.int32)
 
 
+def on_device(x: np.ndarray) -> Array:
+  """A NumPy array as a JAX array of its own, outside of a trace; its shape is compiled nowhere."""
+  # ``jnp.asarray`` compiles a program for each shape, and takes twice the time. But where memory is aligned as XLA's,
+  # ``jax.device_put`` shares it, and what the caller writes there later would be in the JAX array too.
+  return jax.device_put(x.copy() if x.__array_interface__["data"][0] % 64 == 0 else x)
+
+
 def narrowed(labels: Array | np.ndarray) -> Array | np.ndarray:
   """Wider integers as int32, which become -1 where it does not hold them: their lowest 32 bits might be a class."""
   bounds = jnp.iinfo(jnp.int32)

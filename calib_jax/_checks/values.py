@@ -83,7 +83,7 @@ def are_right_on_host(logits, labels) -> bool:
   """Whether NumPy sees without a copy that a fit can take arrays as they are; if not, the other checks say why."""
   # In a fit of 2,000 examples of two classes, the checks one by one take as long as the fit.
   for x in (logits, labels):
-    if type(x) is not np.ndarray and not _is_on_host(x):
+    if type(x) is not np.ndarray and not is_on_host(x):
       return False
   logits, labels = np.asarray(logits), np.asarray(labels)
   if not (logits.dtype in (np.float32, np.float64) and labels.dtype.kind in "iu" and labels.size
@@ -96,7 +96,8 @@ def are_right_on_host(logits, labels) -> bool:
                 and labels.min() >= 0 and labels.max() < logits.shape[-1])
 
 
-def _is_on_host(x) -> bool:
+def is_on_host(x) -> bool:
+  """Whether a JAX array is in the memory of the CPU, and not traced."""
   return (isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
           and getattr(x.device, "platform", "") == "cpu")
 

@@ -138,7 +138,7 @@ class Fitted:
   def __call__(self, logits: Array) -> Array:
     """Returns the calibrated log-probabilities of logits ``[..., K]``."""
     try:
-      return self.calibrator.apply(self.params, logits)
+      return _applied(self.calibrator, self.params, logits)
     except (TypeError, ValueError) as error:
       number = np.shape(logits)[-1:]
       if not self.num_classes or not number or number[0] == self.num_classes:
@@ -149,6 +149,45 @@ class Fitted:
   def apply(self, logits: Array) -> Array:
     """Does what calling it does."""
     return self(logits)
+
+
+PADDED = 2**21  # Numbers of logits up to which rows are padded.
+
+
+def _applied(calibrator: Calibrator, params: Any, logits: ArrayLike) -> Array:
+  """``calibrator.apply`` as one compiled program, which serves a range of numbers of rows.
+
+  Outside of ``jax.jit`` each operation of ``apply`` would be compiled for each number of rows: some 20 programs and a
+  second for every size of a batch, until the process has no place left for them.
+  """
+  parts = [calibrator, *(x for x in calibrator.options.values() if isinstance(x, Calibrator))]
+  is_own = not all(x.name for x in parts)  # Functions of one's own may be NumPy's.
+  if is_own or calibrator.together or checks.is_traced(logits, *jax.tree.leaves(params)):
+    return calibrator.apply(params, logits)
+  rows = np.asarray(logits) if isinstance(logits, np.ndarray) or checks.is_on_host(logits) else None
+  if rows is None or not rows.ndim or not 0 < rows.size <= PADDED or rows.dtype not in (np.float32, np.float64):
+    logits = checks.floating(logits, "logits")
+    checks.warn_of_probs(logits)
+    return _compiled_apply(calibrator, params, logits)
+  checks.warn_of_probs(checks.on_device(rows[:checks.LOOKED_AT]))
+  rows = rows.reshape(-1, rows.shape[-1])
+  padded = np.zeros((_padded_size(len(rows)), rows.shape[1]), rows.dtype)
+  padded[:len(rows)] = rows
+  # NumPy takes the rows again, because a slice of a JAX array is a program for each number of rows.
+  return jax.device_put(np.asarray(_compiled_apply(calibrator, params, padded))[:len(rows)].reshape(logits.shape))
+
+
+def _padded_size(count: int) -> int:
+  """The next of a few sizes: 16, 64, 256, and from there on 16 between each power of two and the next."""
+  if count <= 256:
+    return 16 if count <= 16 else 64 if count <= 64 else 256
+  step = (1 << (count - 1).bit_length()) // 32
+  return -(-count // step) * step
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compiled_apply(calibrator: Calibrator, params: Any, logits: Array) -> Array:
+  return calibrator.apply(params, logits)
 
 
 # The factories by name: each enters itself where it is defined.

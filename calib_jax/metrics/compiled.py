@@ -66,7 +66,10 @@ def of_classes(formula: Callable[..., Any], probs: ArrayLike, labels: ArrayLike,
     values, is_wrong = _in_pieces(rows, probs, np.asarray(labels), where)
     result = _of_values(formula, tuple(options.items()), labels.shape, values, where, weights, *arrays)
   else:
-    converted = checks.outputs_and_labels(probs, labels, name="probs")
+    own = probs, labels
+    if type(probs) is type(labels) is np.ndarray and _is_plain(probs, labels):
+      own = checks.on_device(probs), checks.on_device(_int32(labels))
+    converted = checks.outputs_and_labels(*own, name="probs")
     result, is_wrong = _of_classes(formula, rows, tuple(options.items()), checks.sum_tolerance(probs), *converted,
                                    where, weights, *arrays)
   if is_wrong:
@@ -93,6 +96,10 @@ def _is_plain(probs: np.ndarray, labels: Any) -> bool:
           and labels.shape == probs.shape[:-1])
 
 
+def _int32(labels: np.ndarray) -> np.ndarray:
+  return labels.astype(np.int32) if np.can_cast(labels.dtype, np.int32) else checks.narrowed(labels)
+
+
 def _in_pieces(rows: Callable[..., tuple], probs: np.ndarray, labels: np.ndarray, where: Array | None
                ) -> tuple[list[np.ndarray], bool]:
   """What ``rows`` returns of a NumPy array, and whether a row breaks a rule."""
@@ -100,8 +107,7 @@ def _in_pieces(rows: Callable[..., tuple], probs: np.ndarray, labels: np.ndarray
   # a place in the cache.
   tolerance, probs = checks.sum_tolerance(probs), probs.reshape(-1, probs.shape[-1])
   where = None if where is None else np.asarray(checks.mask(where, labels.shape)).reshape(-1)
-  labels = labels.reshape(-1)
-  labels = labels.astype(np.int32) if np.can_cast(labels.dtype, np.int32) else checks.narrowed(labels)
+  labels = _int32(labels.reshape(-1))
   count, step, values, is_wrong = len(probs), max(1, PIECE // probs.shape[1]), [], []
   for start in range(0, count, step):
     first = max(min(start, count - step), 0)  # All pieces have one size: the last begins within the one before.
