@@ -1,5 +1,6 @@
 """Chooses the directory that keeps compiled programs between runs, and how much is spent on programs that run once."""
 
+import collections
 from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
@@ -13,6 +14,9 @@ FEW = 2**18  # Numbers that a program reads, up to which ``sized`` may compile i
 # What takes at least so many seconds to compile is kept. JAX's 1.0 keeps hardly a program of a small run: the demo's
 # network then starts in 1.3 s when programs are kept, and with 0.1 in 0.6; a second evaluation takes 5.0 and 4.1 s.
 LEAST_SECONDS = 0.1
+OFTEN = 10  # Fits of one size, from which on their program is compiled into fast code.
+KNOWN = ("0.10.", "0.11.", "0.12.")  # Versions whose options were measured: XLA refuses those that it does not know.
+_runs: collections.Counter = collections.Counter()
 _runs_once = contextvars.ContextVar("runs_once", default=False)
 
 
@@ -41,7 +45,7 @@ def keep() -> str | None:
 
 def once(function: Callable, **options) -> Callable:
   """``jax.jit(function, **options)`` for a program that runs once: it compiles fast rather than into fast code."""
-  return functools.wraps(function)(lambda *args: _jitted(function, True, **options)(*args))
+  return functools.wraps(function)(lambda *args: _jitted(function, "fast", **options)(*args))
 
 
 @contextlib.contextmanager
@@ -60,45 +64,54 @@ def fewer_passes() -> dict[str, int]:
   A program that draws a network's parameters has the same bits after half the time, and with JAX 0.12 after a tenth:
   PreResNet-56 starts in 11 s in place of 82. JAX takes options only of a program that is not part of another.
   """
-  return {"xla_backend_optimization_level": 1} if _is_known() else {}
+  known = jax.default_backend() == "cpu" and jax.__version__.startswith(KNOWN)
+  return {"xla_backend_optimization_level": 1} if known else {}
 
 
 def sized(function: Callable, size: int, **options) -> Callable:
   """``jax.jit`` of a program that reads ``size`` numbers; within ``running_once``, few of them are compiled fast."""
-  return _jitted(function, _runs_once.get() and size <= FEW, **options)
+  return _jitted(function, "fast" if _runs_once.get() and size <= FEW else "users", **options)
+
+
+def by_use(function: Callable, size: int, **options) -> Callable:
+  """As ``sized``, for a fit: of few numbers the first ``OFTEN`` runs are by a program that is compiled fast.
+
+  Most processes fit once. A temperature then takes 0.4 s in place of 1.2; from there on a fit takes 0.2 ms in place of
+  0.6. The two programs round differently, by a last digit. Neither may be a part of another program: JAX says so with a
+  ValueError.
+  """
+  _runs[function, size] += 1
+  if size > FEW:
+    return _jitted(function, "users", **options)
+  return _jitted(function, "fast" if _runs_once.get() or _runs[function, size] <= OFTEN else "few passes", **options)
 
 
 @functools.lru_cache(maxsize=64)
-def _jitted(function: Callable, is_frugal: bool, **options) -> Callable:
-  return jax.jit(_alone(function), compiler_options=frugal(), **options) if is_frugal else jax.jit(function, **options)
+def _jitted(function: Callable, how: str, **options) -> Callable:
+  if how == "users":
+    return jax.jit(function, **options)
 
-
-def _alone(function: Callable) -> Callable:
-  """The function, within which ``sized`` sets no options: JAX refuses them for programs within a program."""
   @functools.wraps(function)
-  def traced(*args):
-    token = _runs_once.set(False)
+  def alone(*args):
+    token = _runs_once.set(False)  # JAX refuses options for programs within a program, which ``sized`` would set.
     try:
       return function(*args)
     finally:
       _runs_once.reset(token)
 
-  return traced
+  return jax.jit(alone, compiler_options=frugal(0 if how == "fast" else 1), **options)
 
 
-def frugal() -> dict[str, bool | int]:
+def frugal(level: int = 0) -> dict[str, bool | int]:
   """Returns options with which XLA:CPU compiles in less time and memory, to slower code.
 
   With JAX 0.10 it takes 80 MB in place of 240 MB for ``CalibrationHistogram.compute``.
-  With JAX 0.12 an evaluation takes 6 s in place of 9.
+  With JAX 0.12 an evaluation takes 6 s in place of 9. At ``level`` 1, fits are as fast as with all passes.
   """
+  if jax.default_backend() != "cpu" or not jax.__version__.startswith(KNOWN):
+    return {}
   emitters = {"xla_cpu_use_fusion_emitters": False} if jax.__version__.startswith("0.10.") else {}
-  return {"xla_backend_optimization_level": 0, **emitters} if _is_known() else {}
-
-
-def _is_known() -> bool:
-  """Whether options were measured here: XLA refuses those that it does not know."""
-  return jax.default_backend() == "cpu" and jax.__version__.startswith(("0.10.", "0.11.", "0.12."))
+  return {"xla_backend_optimization_level": level, **emitters}
 
 
 def default_folder() -> pathlib.Path:

@@ -243,22 +243,30 @@ def fit_by(solve: Callable[..., dict[str, Any]], *, of_counts: bool = False, **o
   # ``solve`` is a function of a module, so that it is compiled once for equal options and shapes. With ``of_counts``
   # it gets the weights as ``fit_batch`` returns them, rather than with a sum of 1.
   def fit(logits, labels, *, where=None, weights=None):
-    arrays, run = _checked(logits, labels, where, weights), _solve
-    with contextlib.suppress(TypeError):  # Options that have no hash, such as traced numbers, are not static.
-      hash(tuple(options.values()))
-      run = compilation.sized(_solve, arrays[0].size, static_argnums=(0, 1, 2, 3))
-    return run(solve, of_counts, checks.is_traced(*arrays), tuple(options.items()), *arrays)
+    arrays = _checked(logits, labels, where, weights)
+    args = solve, of_counts, tuple(options.items()), *arrays
+    try:
+      hash(args[2])
+    except TypeError:  # Options that have no hash, such as traced numbers, are not static.
+      return _solve(*args)
+    if not arrays[0]:
+      with contextlib.suppress(ValueError):  # Within another program; or the next call raises it again.
+        return compilation.by_use(_solve, arrays[1].size, static_argnums=(0, 1, 2, 3))(*args)
+    return _compiled_solve(*args)
 
   return fit
 
 
-def _solve(solve: Callable[..., dict], of_counts: bool, is_unchecked: bool, options: tuple, *arrays) -> dict:
-  logits, labels, weights = _flat(*arrays)
+def _solve(solve: Callable[..., dict], of_counts: bool, options: tuple, is_unchecked: bool, *arrays) -> dict:
+  logits, labels, weights = _flat(is_unchecked, *arrays)
   params = solve(logits, labels, weights if of_counts else shares(weights, logits.dtype), **dict(options))
   if "converged" not in params or not is_unchecked:
     return params
   total = jnp.sum(weights.astype(logits.dtype))
   return params | {"converged": params["converged"] & jnp.all(logits < jnp.inf) & (total > 0) & (total < jnp.inf)}
+
+
+_compiled_solve = jax.jit(_solve, static_argnums=(0, 1, 2, 3))
 
 
 def fit_batch(logits: ArrayLike, labels: ArrayLike, where: ArrayLike | None, weights: ArrayLike | None
@@ -268,14 +276,14 @@ def fit_batch(logits: ArrayLike, labels: ArrayLike, where: ArrayLike | None, wei
   # Without weights they are bools. Traced logits become NaN in a row whose label is no class of it, and traced weights
   # NaN where they are below 0.
   arrays = _checked(logits, labels, where, weights)
-  return compilation.sized(_flat, np.size(arrays[0]))(*arrays)
+  return compilation.sized(_flat, np.size(arrays[1]), static_argnums=0)(*arrays)
 
 
 def _checked(logits, labels, where, weights) -> tuple:
-  """``(logits, labels, where, weights)`` as they were passed but for types, for ``_flat``, once they are checked."""
+  """The arguments of ``_flat``: whether values could not be checked, and the arrays as they were, but for types."""
   if where is None and weights is None and checks.are_right_on_host(logits, labels):
     # Labels of any width are one program.
-    return logits, np.asarray(labels).astype(np.int32, copy=False), np.ones(labels.shape, bool), None
+    return False, logits, np.asarray(labels).astype(np.int32, copy=False), np.ones(labels.shape, bool), None
   passed = logits, labels
   weights, where = checks.weights_and_where(weights, where, labels)
   logits, labels = checks.outputs_and_labels(logits, labels)
@@ -284,12 +292,13 @@ def _checked(logits, labels, where, weights) -> tuple:
   checks.something_counts(labels, where)
   checks.warn_of_probs(logits, where)
   # With a mask in any case, fits with and without one are the same program.
-  return logits, labels, np.ones(labels.shape, bool) if where is None else where, weights
+  where = np.ones(labels.shape, bool) if where is None else where
+  return not checks.are_checked(logits, labels, where, weights), logits, labels, where, weights
 
 
-def _flat(logits, labels, where, weights) -> tuple[Array, Array, Array]:
+def _flat(is_unchecked: bool, logits, labels, where, weights) -> tuple[Array, Array, Array]:
   logits, labels, where = checks.masked(where, labels.shape, (logits, 0), (labels, 0))
-  logits = without_absent(checks.nan_out_of_range(logits, labels, logits.shape[1]))
+  logits = without_absent(checks.nan_out_of_range(logits, labels, logits.shape[1]) if is_unchecked else logits)
   logits = jnp.where((pick(logits, labels) == -jnp.inf)[:, None], jnp.nan, logits)
   is_certain = jnp.sum(logits == -jnp.inf, axis=1) == logits.shape[1] - 1
   where &= ~is_certain
