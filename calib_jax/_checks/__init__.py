@@ -38,6 +38,7 @@ from calib_jax._checks.values import (
   BINARY,
   CREDITS,
   LOOKED_AT,
+  WAS_READ,
   are_checked,
   are_right_on_host,
   check_values,
@@ -55,10 +56,10 @@ from calib_jax._checks.values import (
   wrong_classes,
 )
 
-__all__ = ["BINARY", "CREDITS", "LOOKED_AT", "aligned", "are_checked", "are_right_on_host", "array", "batch",
-           "check_values", "choice", "class_values", "classified", "counts", "credits", "example_values", "examples",
-           "floating", "gathered", "is_on_host", "is_outside", "is_readable", "is_traced", "label_values",
-           "mapped_axis", "mask", "masked", "masked_class", "nan_out_of_range", "narrowed", "on_device",
-           "one_value_each", "options", "out_of_range", "outputs_and_labels", "over_classes", "pair_values",
-           "paired", "rank", "same_shape", "something_counts", "suggestion", "sum_and_count", "sum_tolerance",
-           "warn_of_probs", "weights_and_where", "wrong_classes"]
+__all__ = ["BINARY", "CREDITS", "LOOKED_AT", "WAS_READ", "aligned", "are_checked", "are_right_on_host", "array",
+           "batch", "check_values", "choice", "class_values", "classified", "counts", "credits", "example_values",
+           "examples", "floating", "gathered", "is_on_host", "is_outside", "is_readable", "is_traced",
+           "label_values", "mapped_axis", "mask", "masked", "masked_class", "nan_out_of_range", "narrowed",
+           "on_device", "one_value_each", "options", "out_of_range", "outputs_and_labels", "over_classes",
+           "pair_values", "paired", "rank", "same_shape", "something_counts", "suggestion", "sum_and_count",
+           "sum_tolerance", "warn_of_probs", "weights_and_where", "wrong_classes"]

@@ -10,6 +10,7 @@ is False there, counts include the row, and the ``fit`` of a calibrator says ``c
 """
 
 from collections.abc import Callable, Iterable
+import contextvars
 import functools
 import math
 import os
@@ -34,6 +35,8 @@ from calib_jax._checks.shapes import (
 
 Array = jax.Array
 LOOKED_AT = 2**16  # Numbers of logits that are looked at for probabilities.
+# Whether what is traced was read before: labels are classes, and logits are no probabilities.
+WAS_READ = contextvars.ContextVar("was_read", default=False)
 _values_are_checked = os.environ.get("CALIB_JAX_CHECK_VALUES", "1") != "0"
 
 
@@ -107,6 +110,8 @@ def label_values(labels, num_classes: int, where=None) -> bool:
 
   Float labels, distributions, are not read.
   """
+  if WAS_READ.get():
+    return True
   if not _values_are_checked or not ((where is None and type(labels) is np.ndarray) or is_readable(labels, where)):
     return False
   labels = np.asarray(labels).reshape(-1)
@@ -141,7 +146,7 @@ def warn_of_probs(logits: Array, where: Array | None = None, *, fewest: int = 1,
 
   Fewer than ``fewest`` rows may be so by chance; ``what`` takes logits.
   """
-  if not _values_are_checked or not is_readable(logits, where):
+  if WAS_READ.get() or not _values_are_checked or not is_readable(logits, where):
     return
   shard = logits.addressable_shards[0]  # What one device holds is read without a copy from the others.
   most = max(LOOKED_AT // max(math.prod(shard.data.shape[1:]), 1), 1)

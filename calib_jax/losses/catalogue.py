@@ -13,6 +13,8 @@ from calib_jax._checks import registry
 Array = jax.Array
 Loss = TypeVar("Loss", bound=Callable)
 
+MOST = 16  # Options of a loss that are compiled, because a search over many would compile each.
+NUMBERS_AND_NAMES = {bool, int, float, str, type(None)}  # Options with which a loss is compiled.
 # Losses that return one value an example, by name.
 PER_EXAMPLE: dict[str, Callable[..., Array]] = {}
 # Losses that return one value for a whole batch, by name.
@@ -28,7 +30,7 @@ def register(losses: dict[str, Callable[..., Any]]) -> Callable[[Loss], Loss]:
   Array([0.3466], dtype=float32)
   """
   def add(function: Loss) -> Loss:
-    name = function.__name__
+    name, compiled = function.__name__, set()
 
     @functools.wraps(function)
     def loss(*args, **kwargs):
@@ -36,11 +38,26 @@ def register(losses: dict[str, Callable[..., Any]]) -> Callable[[Loss], Loss]:
         call = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in kwargs.items())])
         raise TypeError(f"{name} takes logits and labels, and got none: losses.get({call}) is the loss with these "
                         "options, a function of logits and labels.")
+      is_plain = len(args) == 2 and NUMBERS_AND_NAMES.issuperset(map(type, kwargs.values()))
+      options = tuple(kwargs.items())
+      if is_plain and (options in compiled or len(compiled) < MOST) and checks.are_right_on_host(*args):
+        compiled.add(options)
+        return _compiled(function, options, *args)
       return function(*args, **kwargs)
 
     return registry.register(losses)(loss)
 
   return add
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _compiled(function: Callable[..., Any], options: tuple, logits: Array, labels: Array) -> Array:
+  """A loss outside of ``jax.jit``, as one program: by its operations it would be some 50, for each shape."""
+  token = checks.WAS_READ.set(True)
+  try:
+    return function(logits, labels, **dict(options))
+  finally:
+    checks.WAS_READ.reset(token)
 
 
 def options(name: str) -> dict[str, object]:

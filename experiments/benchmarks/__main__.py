@@ -19,7 +19,7 @@ from typing import NamedTuple
 from calib_jax._system import compilation, environment
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json, write_text
-from experiments.benchmarks import arrays, calibrators, starts, steps
+from experiments.benchmarks import arrays, as_called, calibrators, starts, steps
 from experiments.common import commands, markdown
 
 
@@ -36,6 +36,7 @@ BENCHMARKS = {
   "calibrators": Benchmark(calibrators.rows, "a log-softmax; for other packages, ours"),
   "training": Benchmark(steps.training_rows, "a hand-written step; for the others, the step"),
   "starts": Benchmark(starts.rows, "none"),
+  "as_called": Benchmark(as_called.rows, "a read of the array, its maximum; none for fits and batches"),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from calib_jax import _checks as checks
 from calib_jax import calibrators, losses, metrics
+from calib_jax.losses import catalogue
 from tests.losses import cases
 from tests.losses.cases import FLOATS, INTS
 
@@ -195,3 +196,21 @@ def test_probabilities_in_place_of_logits_are_warned_of(name):
     warnings.simplefilter("error")  # Log-probabilities are logits, and two rows in [0, 1] may be chance.
     losses.get(name)(np.log(probs), labels), losses.get(name)(probs[:2], labels[:2])
     jax.jit(losses.get(name))(probs, labels)
+
+
+def test_a_loss_outside_of_jit_is_one_program_with_the_value_and_the_refusals_of_its_operations():
+  (logits, labels), compiled = cases.data(37, 5), catalogue._compiled._cache_size()
+  for options in ({}, {"threshold": 0.3}):
+    value = losses.soft_avuc(logits, labels, **options)
+    np.testing.assert_allclose(value, losses.soft_avuc(logits, labels, where=np.ones(37, bool), **options), rtol=1e-6)
+    np.testing.assert_allclose(value, losses.soft_avuc(logits.tolist(), labels, **options), rtol=1e-6)
+  assert catalogue._compiled._cache_size() - compiled == 2
+  with pytest.raises(ValueError, match="labels must be in"):
+    losses.soft_avuc(logits, labels - 1)
+  with pytest.raises(ValueError, match="threshold must be in"):
+    losses.soft_avuc(logits, labels, threshold=1.5)
+  with pytest.raises(ValueError, match="masked class"):
+    losses.square(np.where(np.arange(5) == 0, -np.inf, logits), np.ones(37, int))
+  for threshold in np.linspace(0.1, 0.9, 2 * catalogue.MOST):
+    losses.soft_avuc(logits, labels, threshold=float(threshold))
+  assert catalogue._compiled._cache_size() - compiled <= catalogue.MOST
