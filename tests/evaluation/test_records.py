@@ -164,13 +164,13 @@ def test_a_cut_needs_answers_that_are_right_or_wrong(tmp_path, capsys):
 @pytest.mark.parametrize("grid", [2])
 def test_p_values_of_credits_are_rarely_small_where_they_are_calibrated(grid, tmp_path):
   small = 0
-  for seed in range(40):
+  for seed in range(20):
     rng = np.random.default_rng(seed)
     confidence = rng.uniform(0.2, 1, 60)
     credit = (rng.random((60, grid)) < confidence[:, None]).mean(1)
     part = evaluation.load(written(tmp_path / "graded.npz", {"confidence": confidence, "correct": credit}))
     small += measures.measure({0: measures.per_example([part])}, num_resamples=20)[0][0]["ece"].p_value <= 0.05
-  assert small <= 4  # At 5%, five or more have a chance of 5%; the law of credits leaves less.
+  assert small <= 2  # At 5%, three or more have a chance of 8%; the law of credits leaves less.
 
 
 def test_models_whose_answers_have_other_credits_are_not_compared(tmp_path):
