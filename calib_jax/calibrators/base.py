@@ -251,7 +251,7 @@ def fit_by(solve: Callable[..., dict[str, Any]], *, of_counts: bool = False, **o
       return _solve(*args)
     if not arrays[0]:
       with contextlib.suppress(ValueError):  # Within another program; or the next call raises it again.
-        return compilation.by_use(_solve, arrays[1].size, static_argnums=(0, 1, 2, 3))(*args)
+        return compilation.for_fits(_solve, arrays[1].size, static_argnums=(0, 1, 2, 3))(*args)
     return _compiled_solve(*args)
 
   return fit

@@ -64,7 +64,7 @@ class Cells(NamedTuple):
   def prefix_sums(self) -> tuple[Array, Array]:
     """The sums of correct - confidence over all examples up to the end of each cell, and up to places within cells."""
     high, low = exact_cumsum(self.correct.astype(jnp.float32) - self.sums())
-    # Of two examples of one cell, one of which is correct, the order is known. The sum up to the first of them is the
+    # Where one of two examples of a cell is correct, their order is known. The sum up to the first of them is the
     # sum up to both minus the gap of the second, correct - confidence.
     depth = self.depth()
     second = lowest() + jnp.where(depth > 0, self.excess - self.correct_excess, self.correct_excess)

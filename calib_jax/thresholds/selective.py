@@ -13,7 +13,7 @@ from calib_jax.intervals import draws
 from calib_jax.thresholds.means import binomial_interval, mean_interval, of_groups
 
 METHODS = ("binomial", "hoeffding_bentkus")
-RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # Of which the reachable one is named.
+RISKS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)  # The one that can be reached is named.
 DIGITS = 4  # The fewest digits of a cut.
 STEP = 1.05  # Each cut accepts so many times the examples of the one before: few cuts, and none far from the best.
 

@@ -87,7 +87,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
       probabilities that may be 0 as ``calibrators.probability_floor`` does.
     say: is called with a sentence for each calibrator that is known to hurt on so few examples, for such zeros, and
       for fits that take no weights.
-    by: the subgroups of the predictions, of one seed, to each of which each calibrator is fitted too, as
+    by: the subgroups of the predictions, of one seed; each calibrator is fitted to each of them too, as
       ``subgroup_fits`` says; "" for none.
 
   Returns:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 import contextlib
-import csv
 import itertools
 import math
 import os
@@ -14,8 +13,8 @@ import numpy as np
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import NpzFile, opened_npz
 from calib_jax._system.json_objects import parse_json
-from calib_jax.evaluation.predictions import headers, r_columns
-from calib_jax.evaluation.predictions.text_files import SEPARATORS, check_text, column, fields, lines_of
+from calib_jax.evaluation.predictions import headers
+from calib_jax.evaluation.predictions.text_files import SEPARATORS, as_csv, csv_numbers, lines_of, open_csv
 from calib_jax.evaluation.predictions.written_values import from_logarithms, numbers
 
 NUMBERS = 2**20  # Numbers of the outputs that are read at a time.
@@ -98,33 +97,21 @@ def _at_a_time(num_columns: int) -> int:
 
 
 def _csv(path: str | os.PathLike[str], say: Callable[[str], None], most: int, records: bool) -> Source:
-  reader = csv.reader(lines_of(path), delimiter=SEPARATORS[pathlib.Path(path).suffix.lower()], strict=True)
-  try:
-    names = [name.strip() for name in next(reader, [])]
-  except (ValueError, csv.Error, OSError) as error:
-    raise FileError(f" cannot be read as CSV ({error}).") from error
-  check_text(names)
-  separator = SEPARATORS[pathlib.Path(path).suffix.lower()]
-  renamed = r_columns.renamed(names, lambda place: column(path, separator, place), say)
-  header = _header(renamed, [], say, records)
-  places = [renamed.index(name) for name in header.outputs]
-  others = {name: i for i, name in enumerate(names) if i not in places}
+  file = open_csv(path, say)
+  header = _header(file.names, [], say, records)
+  places = [file.names.index(name) for name in header.outputs]
+  most = most or _at_a_time(len(places))
 
   def rows():
     row = 0
-    try:
-      table = fields(reader, len(names))
-      while block := list(itertools.islice(table, most or _at_a_time(len(places)))):
-        if any("%" in block[0][i] for i in places):
-          outputs = np.stack([numbers([line[i] for line in block], names[i], _first(say, row or i != places[0]))
-                              for i in places], axis=1).astype(np.float32)
-        else:
-          outputs = np.array([[line[i] for i in places] for line in block]).astype(np.float32)
+    with as_csv(lambda: row):
+      while True:
+        others = {i: [] for i in range(len(file.written)) if i not in places}
+        if not len(outputs := csv_numbers(file, places, others, _first(say, row), most)):
+          return
         yield Rows(_probabilities(header, outputs, _first(say, row)),
-                   {name: [line[i] for line in block] for name, i in others.items()})
-        row += len(block)
-    except (ValueError, csv.Error, OSError) as error:
-      raise FileError(f" cannot be read as CSV (after {row:,} rows: {str(error)[:200]}).") from error
+                   {file.written[i]: texts for i, texts in others.items()})
+        row += len(outputs)
 
   return Source(header.kind, header.classes, rows())
 

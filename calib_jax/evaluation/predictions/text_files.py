@@ -1,11 +1,12 @@
 """Reads the columns of text files of predictions: CSV and TSV with a header, and JSON lines."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+import contextlib
 import csv
 import itertools
 import os
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,52 +32,92 @@ NOT_UTF8 = "is not UTF-8 text but perhaps UTF-16, as some spreadsheets save it, 
 TEXT = 100  # Bytes that a text takes in memory beside its characters.
 
 
-def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
-             ) -> FileTable:
-  """Reads the columns of a CSV or TSV file with a header (RFC 4180). Columns of ``extra`` are text."""
+class CsvFile(NamedTuple):
+  """A CSV or TSV file with a header (RFC 4180) that is open."""
+
+  written: list[str]  # The names of its columns, as they stand there.
+  names: list[str]  # And by ``r_columns``.
+  rows: Iterator[list[str]]  # The fields of each row after the header; each may be taken once.
+  separator: str
+
+
+def open_csv(path: str | os.PathLike[str], say: Callable[[str], None]) -> CsvFile:
+  """Opens a CSV or TSV file, and reads its header."""
   separator = SEPARATORS[pathlib.Path(path).suffix.lower()]
   lines = csv.reader(lines_of(path), delimiter=separator, strict=True)
-  try:
+  with as_csv():
     names = [name.strip() for name in next(lines, [])]
     if len(names) == 1 and (mark := next((mark for mark in ";\t|," if mark in names[0]), "")):
       raise FileError(f": its columns are separated by {mark!r}: separate them by commas, or by tabs in a .tsv, "
                       "and write numbers with points.")
     check_text(names)
-    headers.check_extra(extra, names)
     renamed = r_columns.renamed(names, lambda i: column(path, separator, i), say)
-    header = read_header(renamed, (), extra, say, multilabel)
-    names = renamed
-    numbers = [names.index(name) for name in header.outputs]
-    texts: dict[int, list[str]] = {i: [] for i, name in enumerate(names)
-                                   if name in header.labels or name in extra or name in NAMES}
+  return CsvFile(names, renamed, fields(lines, len(names)), separator)
 
-    def numbers_of_rows():
-      taken = checked = 0
-      for count, row in enumerate(fields(lines, len(names)), 1):
-        for i, text in texts.items():
-          text.append(row[i])
-          taken += TEXT + len(row[i])
-        taken += 4 * len(numbers)
-        if taken - checked > CHECKED:
-          capacity.check_read(f": {count:,} of its rows", checked := taken)
-        yield separator.join([row[i] for i in numbers])
 
-    rows = numbers_of_rows()
-    first = next(rows, "")
-    if "%" in first:
-      columns = zip(*(row.split(separator) for row in itertools.chain([first], rows)), strict=True)
-      outputs = np.stack([written_values.numbers(column, name, say if i == 0 else lambda note: None)
-                          for i, (name, column) in enumerate(zip(header.outputs, columns, strict=True))], axis=1)
-      outputs = outputs.astype(np.float32)
-    else:
-      outputs = np.loadtxt(itertools.chain([first], rows), dtype=np.float32, delimiter=separator, comments=None,
-                           ndmin=2)
-    if outputs.shape != (len(next(iter(texts.values()))), len(numbers)):
-      raise ValueError("a number is missing, or has a comma in place of a point")
+def csv_numbers(file: CsvFile, places: list[int], kept: dict[int, list[str]], say: Callable[[str], None],
+                most: int | None = None) -> np.ndarray:
+  """Reads the next rows, ``most`` or all: the numbers at ``places``, float32 ``[n, places]``; ``kept`` gets its texts.
+
+  ``say`` tells how percentages are read.
+  """
+  count = 0
+
+  def lines():
+    nonlocal count
+    taken = checked = 0
+    for row in itertools.islice(file.rows, most):
+      count += 1
+      for i, text in kept.items():
+        text.append(row[i])
+        taken += TEXT + len(row[i])
+      taken += 4 * len(places)
+      if taken - checked > CHECKED:
+        capacity.check_read(f": {count:,} of its rows", checked := taken)
+      yield file.separator.join([row[i] for i in places])
+
+  rows = lines()
+  first = next(rows, "")
+  if "%" in first:
+    columns = zip(*(row.split(file.separator) for row in itertools.chain([first], rows)), strict=True)
+    outputs = np.stack([written_values.numbers(column, file.names[i], say if i == places[0] else _silent)
+                        for i, column in zip(places, columns, strict=True)], axis=1).astype(np.float32)
+  elif count:
+    outputs = np.loadtxt(itertools.chain([first], rows), np.float32, delimiter=file.separator, comments=None, ndmin=2)
+  else:
+    outputs = np.empty((0, len(places)), np.float32)
+  if outputs.shape != (count, len(places)):
+    raise ValueError("a number is missing, or has a comma in place of a point")
+  return outputs
+
+
+def _silent(_: str) -> None:
+  """What says nothing."""
+
+
+@contextlib.contextmanager
+def as_csv(row: Callable[[], int] | None = None) -> Iterator[None]:
+  """Makes errors of the reader a FileError, which says after how many rows if ``row`` counts them."""
+  try:
+    yield
   except (ValueError, IndexError, csv.Error, OSError) as error:
     reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise FileError(f" cannot be read as CSV ({reason}).") from error
-  read = {names[i]: _text(text) for i, text in texts.items()}
+    after = f"after {row():,} rows: " if row else ""
+    raise FileError(f" cannot be read as CSV ({after}{reason}).") from error
+
+
+def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
+             ) -> FileTable:
+  """Reads the columns of a CSV or TSV file that predictions may have. Columns of ``extra`` are text."""
+  file = open_csv(path, say)
+  headers.check_extra(extra, file.written)
+  header = read_header(file.names, (), extra, say, multilabel)
+  places = [file.names.index(name) for name in header.outputs]
+  texts: dict[int, list[str]] = {i: [] for i, name in enumerate(file.names)
+                                 if name in header.labels or name in extra or name in NAMES}
+  with as_csv():
+    outputs = csv_numbers(file, places, texts, say)
+  read = {file.names[i]: _text(text) for i, text in texts.items()}
   return FileTable(header, outputs, {name: read.pop(name) for name in header.labels}, read)
 
 

@@ -52,7 +52,7 @@ def _embedded(name: str) -> dict[str, np.ndarray]:
 def npz(path: str, seed: int) -> Pool:
   """Loads a user's arrays from a file of ``numpy.savez``, without pickle.
 
-  The file holds ``images`` and ``labels``, a stratified 20% of which becomes the test split, or it holds both of them
+  The file holds ``images`` and ``labels``, and a stratified 20% becomes the test split, or it holds both of them
   for training and for test, such as ``images_train`` or ``train_images``. Images are uint8 ``[N, H, W, C]`` or
   ``[N, H, W]``, or a uint8 stream of JPEG bytes with ``offsets`` ``[N + 1]``. Labels are integers from 0. The path may
   be a folder of pictures by class, too; see ``image_folders``.
