@@ -172,8 +172,10 @@ def entropy_and_divergence(logits: Array, top: Array) -> tuple[Array, Array]:
   is_top = one_hot(top, logits)
   others = ~is_top
   x = logits - jnp.sum(logits, axis=-1, where=is_top, keepdims=True)
-  # The top class's own x is 0, but NaN if its logit is inf, which the entropy must not hide.
-  log_normaliser = jax.nn.softplus(_log_sum_exp(x, others) - jnp.sum(x, axis=-1, where=is_top))
+  # Shifted without a gradient, so that of d in the top class is exactly -1; a logit of inf makes d NaN.
+  shifted = logits - jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+  odds = _log_sum_exp(shifted, others) - with_lowest(jnp.sum(shifted, axis=-1, where=is_top))
+  log_normaliser = jax.nn.softplus(odds)
   mean = jnp.sum(jnp.exp(x - log_normaliser[..., None]) * with_lowest(x), axis=-1, where=others)
   # log mean exp(x) is 0 for equal logits: expm1 and log1p are numerically stable there.
   log_mean = jnp.log1p(jnp.sum(jnp.expm1(x), axis=-1, where=others) / logits.shape[-1])
