@@ -104,3 +104,12 @@ def test_fewer_passes_draw_the_same_bits():
   keys = jax.random.split(jax.random.key(0), 2)
   for full, few in zip(*(jax.jit(drawn, compiler_options=one)(keys) for one in options), strict=True):
     np.testing.assert_array_equal(full, few)
+
+
+def test_a_fit_of_few_numbers_is_compiled_fast_and_each_size_in_one_way(monkeypatch):
+  monkeypatch.setattr(compilation, "_jitted", lambda function, how: how)
+  sizes = (1, compilation.SMALL, compilation.SMALL + 1, compilation.FEW, compilation.FEW + 1)
+  ways = ["fast", "fast", "few passes", "few passes", "users"]
+  assert [compilation.for_fits(abs, size) for _ in range(20) for size in sizes] == 20 * ways
+  with compilation.running_once():
+    assert [compilation.for_fits(abs, size) for size in sizes] == ["fast"] * 4 + ["few passes"]

@@ -160,6 +160,8 @@ def test_probabilities_of_exactly_0_have_a_floor_that_the_stored_calibrators_kee
    "of the rows from 4 on: 1 of the 2 rows of its logits hold NaN"),
   ("new.csv", "id,logit_a,logit_b\nx,1,2\ny,1\n", "o.csv",
    r"new.csv cannot be read as CSV \(after 0 rows: line 3 has 2 fields"),
+  ("new.csv", "id,logit_a,logit_b\n" + 9 * "x,1,2\n" + "y,1\n", "o.csv",
+   r"new.csv cannot be read as CSV \(after 8 rows: line 11 has 2 fields"),
   ("new.csv", "id,name\nx,1\n", "o.csv", "must have a header with a column label"),
   ("new.csv", "id,logit_a,logit_b\n", "o.csv", "it has no rows"),
   ("new.csv", "id,logit_a,logit_b\nx,1,2\n", "o.txt", "--out .*o.txt: its ending must be one of .csv, .tsv"),

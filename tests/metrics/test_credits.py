@@ -85,8 +85,8 @@ EQUAL = {  # Metrics, and what they are of float64 pairs.
 
 
 @pytest.mark.parametrize(("name", "kind"), [
-  *((name, kind) for name in EQUAL for kind in ("bools", "credits")),
-  *(("ks", kind) for kind in ("zeros and ones", "integers", "credits in float64"))])
+  *((name, kind) for name in EQUAL for kind in ("bools", "zeros and ones", "credits")),
+  *(("ks", kind) for kind in ("integers", "credits in float64"))])
 def test_errors_of_bools_and_credits_are_those_of_float64(name, kind):
   metric, reference = EQUAL[name]
   correct = {"bools": RIGHT, "zeros and ones": RIGHT.astype(np.float32), "integers": RIGHT.astype(int),

@@ -1,14 +1,17 @@
 """Normalisation and augmentation against plain numpy."""
 
 import functools
+import importlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calib_jax._checks import registry
 from calib_jax._system.errors import UserError
 from calib_jax.training import data
+from calib_jax.training.data import per_image
 
 IMAGES = np.random.default_rng(0).integers(1, 256, (6, 5, 4, 3), dtype=np.uint8)
 KEYS = jax.random.split(jax.random.key(0), 6)
@@ -191,3 +194,15 @@ def test_random_erasing_fills_one_rectangle_of_the_image():
   np.testing.assert_array_equal(never(image[:6], KEYS), image[:6])
   with pytest.raises(ValueError, match="probability must be in"):
     data.random_erasing(image[:6], KEYS, probability=1.5)
+
+
+def test_an_augmentation_in_a_file_of_its_own_is_found(monkeypatch):
+  asked = []
+  monkeypatch.setattr(registry, "import_modules", asked.append)
+  importlib.reload(data)  # All files of the package are imported with it.
+  assert asked == ["calib_jax.training.data"]
+  monkeypatch.setitem(per_image.PER_IMAGE, "brighter", lambda images, keys, *, by: images + by)
+  assert "brighter" in data.AUGMENTATIONS
+  augment = data.build_augmentation("brighter", num_classes=2, by=3.0)
+  augmented = augment(jnp.zeros((2, 4, 4, 1)), jnp.zeros(2, jnp.int32), jnp.ones(2, bool), jax.random.key(0), None)
+  np.testing.assert_array_equal(augmented.images, np.full((2, 4, 4, 1), 3))
