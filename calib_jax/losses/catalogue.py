@@ -38,8 +38,8 @@ def register(losses: dict[str, Callable[..., Any]]) -> Callable[[Loss], Loss]:
         call = ", ".join([repr(name), *(f"{option}={value!r}" for option, value in kwargs.items())])
         raise TypeError(f"{name} takes logits and labels, and got none: losses.get({call}) is the loss with these "
                         "options, a function of logits and labels.")
-      is_plain = len(args) == 2 and NUMBERS_AND_NAMES.issuperset(map(type, kwargs.values()))
-      options = tuple(kwargs.items())
+      options = tuple(kwargs.items()), tuple(map(type, kwargs.values()))  # True is 1, and no number of an option.
+      is_plain = len(args) == 2 and NUMBERS_AND_NAMES.issuperset(options[1])
       if is_plain and (options in compiled or len(compiled) < MOST) and checks.are_right_on_host(*args):
         compiled.add(options)
         return _compiled(function, options, *args)
@@ -55,7 +55,7 @@ def _compiled(function: Callable[..., Any], options: tuple, logits: Array, label
   """A loss outside of ``jax.jit``, as one program: by its operations it would be some 50, for each shape."""
   token = checks.WAS_READ.set(True)
   try:
-    return function(logits, labels, **dict(options))
+    return function(logits, labels, **dict(options[0]))
   finally:
     checks.WAS_READ.reset(token)
 

@@ -209,8 +209,11 @@ def test_a_loss_outside_of_jit_is_one_program_with_the_value_and_the_refusals_of
     losses.soft_avuc(logits, labels - 1)
   with pytest.raises(ValueError, match="threshold must be in"):
     losses.soft_avuc(logits, labels, threshold=1.5)
+  assert losses.focal(logits, labels, gamma=1).shape == (37,)
+  with pytest.raises(TypeError, match="gamma must be a number: got True"):  # It equals 1, of which there is a program.
+    losses.focal(logits, labels, gamma=True)
   with pytest.raises(ValueError, match="masked class"):
     losses.square(np.where(np.arange(5) == 0, -np.inf, logits), np.ones(37, int))
   for threshold in np.linspace(0.1, 0.9, 2 * catalogue.MOST):
     losses.soft_avuc(logits, labels, threshold=float(threshold))
-  assert catalogue._compiled._cache_size() - compiled <= catalogue.MOST
+  assert catalogue._compiled._cache_size() - compiled <= catalogue.MOST + 2  # Two of them are calls of focal.
