@@ -23,11 +23,10 @@ from calib_jax._system.errors import FileError, UserError, about, printable
 from calib_jax._system.files import check_local, write_text
 from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
-from calib_jax.evaluation.predictions import logs, streaming, subgroup_fits, text_files, writing
+from calib_jax.evaluation.predictions import json_files, logs, masks, pieces, streaming, subgroup_fits, writing
 from calib_jax.evaluation.predictions.headers import listed
 from calib_jax.evaluation.predictions.keys import keys
 from calib_jax.evaluation.predictions.logits import EXACT, as_logits
-from calib_jax.evaluation.predictions.masks import padded
 from calib_jax.evaluation.predictions.text_files import SEPARATORS
 
 
@@ -92,11 +91,8 @@ def _answered(path: str) -> list[dict[str, Any]] | None:
   """Returns the objects of a file of answers of a decision model; None of any other file."""
   if pathlib.Path(path).suffix.lower() != ".jsonl" or not pathlib.Path(path).is_file():
     return None
-  try:
-    first = next(text_files.objects_of_lines(path), ("", {}))[1]
-    return [x for _, x in text_files.objects_of_lines(path)] if isinstance(first.get("answers"), dict | list) else None
-  except (ValueError, OSError) as error:
-    raise FileError(f" cannot be read as JSON lines ({error}).") from error
+  first = json_files.first_of(json_files.objects_of_lines(path))
+  return [x for _, x in json_files.objects_of_lines(path)] if isinstance(first.get("answers"), dict | list) else None
 
 
 def _mended(answered: list[dict[str, Any]], fitted: calibrators.Fitted, options: argparse.Namespace,
@@ -113,10 +109,9 @@ def _mended(answered: list[dict[str, Any]], fitted: calibrators.Fitted, options:
   if not named:
     raise FileError(" holds no answers.")
   lengths = np.array([len(x) for x in values])
-  is_ragged = bool(lengths.min() < lengths.max())
-  outputs = padded(np.concatenate(values), lengths, "probabilities", say) if is_ragged else np.stack(values)
+  outputs = masks.padded(np.concatenate(values), lengths, "probabilities", say)
   others = {"question": np.array([name for name, _ in named]), "type": np.array(types), "options": lengths}
-  source = streaming.Source("probs", None, iter([(outputs, others)]), ragged=is_ragged)
+  source = pieces.Source("probs", None, iter([(outputs, others)]), ragged=bool(lengths.min() < lengths.max()))
   ((new, _),) = calibrated(fitted, source, options, say, by)
   for (_, answer), row, length in zip(named, new, lengths, strict=True):
     logs.mend(answer, row[:length].astype(float).tolist())
@@ -138,7 +133,7 @@ def _subgroups(others: Mapping[str, Any], by: Mapping[str, Any], number: int, un
   return names
 
 
-def _places(fitted: calibrators.Fitted, source: streaming.Source, num_classes: int, options: argparse.Namespace,
+def _places(fitted: calibrators.Fitted, source: pieces.Source, num_classes: int, options: argparse.Namespace,
             say: Callable[[str], None]) -> np.ndarray:
   """Returns for each class of the calibrator its place among the columns, by name where both sides have names."""
   places = np.arange(num_classes)
@@ -169,17 +164,15 @@ def _places(fitted: calibrators.Fitted, source: streaming.Source, num_classes: i
   return places
 
 
-def calibrated(fitted: calibrators.Fitted, source: streaming.Source, options: argparse.Namespace,
+def calibrated(fitted: calibrators.Fitted, source: pieces.Source, options: argparse.Namespace,
                say: Callable[[str], None], by: Mapping[str, Any]) -> Iterator[tuple[np.ndarray, Mapping[str, Any]]]:
   """Yields calibrated probabilities ``[n, K]`` of some rows, or ``[n, 1]`` of one column, and what else these hold."""
   kind, apply, size, row = source.kind, jax.jit(fitted.calibrator.apply), 0, 0
   unknown: set[str] = set()
   for outputs, others in source.rows:
-    try:
-      logits, probs = as_logits(kind, outputs, say if not row else lambda text: None,
-                                options.logits and kind == source.kind, options.percent)
-    except FileError as error:
-      raise FileError(f", of the rows from {row:,} on{error}") from error
+    with pieces.from_row(row):
+      logits, probs = as_logits(kind, outputs, pieces.of_first(say, row), options.logits and kind == source.kind,
+                                options.percent)
     if not row and not options.percent and not fitted.calibrator.records:  # The first rows decide what outputs are.
       kind = "logits" if probs is None else "probs"
     if not row:

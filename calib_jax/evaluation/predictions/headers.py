@@ -72,9 +72,12 @@ def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callab
   return table._replace(labels=labels)
 
 
-def by_name(rows: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, list[str]]:
-  """Returns numbers by name as ``[N, K]``, -inf for a class that the row does not have; and the names."""
-  names = list(dict.fromkeys(name for row in rows for name in row))
+def by_name(rows: Sequence[Mapping[str, float]], names: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:
+  """Returns numbers by name as ``[N, K]``, -inf for a class that the row does not have; and the names.
+
+  They are ``names``, or by default all that the rows have.
+  """
+  names = list(names or dict.fromkeys(name for row in rows for name in row))
   place = {name: k for k, name in enumerate(names)}
   array = np.full((len(rows), len(names)), -np.inf)
   for i, row in enumerate(rows):
@@ -165,6 +168,16 @@ def read_header(names: Sequence[str], lists: Collection[str], extra: Collection[
   if len(numbers) == 1 or first == 0:
     return Header(kind, in_order, labels)
   return Header(kind, in_order, labels, numbers, from_1=True)
+
+
+def outputs_of_archive(names: Collection[str], say: Callable[[str], None] | None = None) -> list[str]:
+  """Returns the names of the outputs in an archive; the first is used, which ``say`` says, and must be there once."""
+  outputs = [name for name in OUTPUTS if name in names]
+  if say and outputs:
+    if twice := next((name for name in names if name not in OUTPUTS and name.lower() in outputs), None):
+      raise FileError(f" holds {twice.lower()} and {twice}, and only one of them can be meant: delete the other.")
+    say_others(outputs[0], outputs[1:], say)
+  return outputs
 
 
 def lone_confidence(names: Iterable[str], extra: Collection[str] = ()) -> str | None:

@@ -1,6 +1,6 @@
 """Rows that count in part or not at all: of a label that is not scored, of a weight, of a credit between 0 and 1."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -94,14 +94,29 @@ def _number(value: float | str) -> float:
     return np.nan
 
 
-def padded(values: np.ndarray, lengths: np.ndarray, name: str, say: Callable[[str], None]) -> np.ndarray:
-  """Returns the numbers of rows of several lengths ``[N]`` as ``[N, K]``, -inf for options that a row does not have."""
-  capacity.check_read(f": {name}", 9 * len(lengths) * int(lengths.max()))
-  say(f": the lists of its {name} have {lengths.min()} to {lengths.max()} numbers: what a shorter one lacks are "
-      "options that its row does not have.")
-  array = np.full((len(lengths), lengths.max()), -np.inf)
-  array[np.arange(lengths.max()) < lengths[:, None]] = values
+def padded(values: np.ndarray, lengths: np.ndarray, name: str, say: Callable[[str], None], most: int | None = None
+           ) -> np.ndarray:
+  """Returns the numbers of rows of ``lengths`` ``[N]`` as ``[N, K]``, -inf for options that a row does not have.
+
+  K is ``most``, or else the largest of the lengths; if they differ, this is said then.
+  """
+  if most is None:
+    _, most = said_lengths(set(lengths.tolist()), name, say)
+  if lengths.min() == most:
+    return values.reshape(len(lengths), most)
+  capacity.check_read(f": {name}", 9 * len(lengths) * most)
+  array = np.full((len(lengths), most), -np.inf)
+  array[np.arange(most) < lengths[:, None]] = values
   return array
+
+
+def said_lengths(lengths: Collection[int], name: str, say: Callable[[str], None]) -> tuple[int, int]:
+  """Returns the fewest and the most numbers of a row's list, and says so if they differ."""
+  fewest, most = min(lengths), max(lengths)
+  if fewest < most:
+    say(f": the lists of its {name} have {fewest} to {most} numbers: what a shorter one lacks are options that its row "
+        "does not have.")
+  return fewest, most
 
 
 def known_labels(labels: np.ndarray, name: str, say: Callable[[str], None]) -> tuple[np.ndarray, np.ndarray]:

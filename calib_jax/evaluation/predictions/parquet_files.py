@@ -1,10 +1,10 @@
-"""Reads the columns of Parquet files of predictions, if pyarrow is installed."""
+"""Reads Parquet files of predictions, whole or some rows at a time, if pyarrow is installed."""
 
 from collections.abc import Callable, Collection, Iterator
+import contextlib
 import importlib.util
 import os
 import re
-from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from calib_jax.evaluation.predictions.headers import (
   NAMES,
   OPTIONS,
   FileTable,
+  Header,
   check_extra,
   read_header,
   stacked,
   with_options,
 )
-from calib_jax.evaluation.predictions.masks import padded
+from calib_jax.evaluation.predictions.masks import padded, said_lengths
+from calib_jax.evaluation.predictions.pieces import Rows, Source, from_row, of_first
 
+AHEAD = 2**14  # Rows that are read at a time to find the lengths of their lists.
 WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
 SAFE_PYARROW = (14, 0, 1)
 
@@ -28,19 +31,13 @@ SAFE_PYARROW = (14, 0, 1)
 def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
                  ) -> FileTable:
   """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
-  pyarrow, parquet = _imported()
-  try:
-    schema = parquet.read_schema(path)
-    lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
-    texts = [field.name for field in schema if not (pyarrow.types.is_primitive(field.type) or field.name in lists)]
-    header = read_header(schema.names, lists, extra, say, multilabel)
-    check_extra(extra, schema.names)
+  with _opened(path) as (file, names, lists):
+    header = read_header(names, lists, extra, say, multilabel)
+    check_extra(extra, names)
     options = next((name for name in OPTIONS if name in lists and name not in extra and header.outputs[0] in lists
                     and not multilabel), None)
-    wanted = [*header.outputs, *header.labels, *(name for name in (*extra, *NAMES) if name in schema.names)]
+    wanted = [*header.outputs, *header.labels, *(name for name in (*extra, *NAMES) if name in names)]
     wanted = list(dict.fromkeys([*wanted, *([options] if options else [])]))
-    # Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
-    file = parquet.ParquetFile(path, read_dictionary=texts)
     capacity.check_read("", WIDEST * _num_values(file, wanted))
     table = file.read(columns=wanted)
     may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
@@ -48,12 +45,59 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
                             multilabel and name in header.labels)
               for name in wanted if name != options}
     rows_of_options = table[options].to_pylist() if options else None
-  except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
-    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise FileError(f" cannot be read as Parquet ({reason}).") from error
   outputs = stacked([arrays.pop(name) for name in header.outputs], header)
   table = FileTable(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
   return with_options(table, rows_of_options, say) if options else table
+
+
+def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], Header],
+           at_a_time: Callable[[int], int], say: Callable[[str], None]) -> Source:
+  """Opens a Parquet file, to be read ``at_a_time(K)`` rows at a time.
+
+  ``find`` takes the names of its columns, and those that hold lists. A first reading finds their lengths.
+  """
+  with _opened(path) as (_, names, lists):
+    header = find(names, lists)
+  name, fewest, most = header.outputs[0], len(header.outputs), len(header.outputs)
+  if is_list := name in lists:
+    lengths = {len(x) for batch in _batches(path, AHEAD, [name]) for x in batch[name].to_pylist() if x is not None}
+    fewest, most = said_lengths(lengths or {0}, name, say)
+
+  def rows():
+    row = 0
+    for batch in _batches(path, at_a_time(most)):
+      with from_row(row):
+        outputs = [_values(batch[name], name, of_first(say, row) if is_list else None, most=most if is_list else None)
+                   for name in header.outputs]
+      others = {name: batch[name].to_pylist() for name in names if name not in header.outputs}
+      yield Rows(stacked(outputs, header), others)
+      row += len(outputs[0])
+
+  return Source(header.kind, header.classes, rows(), ragged=fewest < most)
+
+
+def _batches(path: str | os.PathLike[str], num_rows: int, names: list[str] | None = None) -> Iterator:
+  """Yields the columns of a Parquet file, or those of ``names``, ``num_rows`` rows at a time."""
+  with _opened(path) as (file, _, _):
+    yield from file.iter_batches(batch_size=num_rows, columns=names)
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator:
+  """Opens a Parquet file with the names of its columns, and of those that hold lists; its errors are a FileError.
+
+  Texts are read as a dictionary and its numbers, because a few bytes may stand for many long texts.
+  """
+  pyarrow, parquet = _imported()
+  try:
+    schema = parquet.read_schema(path)
+    lists = [field.name for field in schema if pyarrow.types.is_nested(field.type)]
+    texts = [field.name for field in schema if not (pyarrow.types.is_primitive(field.type) or field.name in lists)]
+    with parquet.ParquetFile(path, read_dictionary=texts) as file:
+      yield file, schema.names, lists
+  except (pyarrow.ArrowException, ValueError, TypeError, KeyError, OSError, MemoryError, NotImplementedError) as error:
+    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    raise FileError(f" cannot be read as Parquet ({reason}).") from error
 
 
 def _imported():
@@ -81,10 +125,11 @@ def _num_values(file, wanted: Collection[str]) -> int:
   return sum(group.column(i).num_values for group in groups for i in places)
 
 
-def _values(column, name: str, say: Callable[[str], None] | None, may_be_missing: bool = False) -> np.ndarray:
+def _values(column, name: str, say: Callable[[str], None] | None, may_be_missing: bool = False, most: int | None = None
+            ) -> np.ndarray:
   """Returns a column as an array, ``[N, K]`` of lists of K numbers; with ``say`` they may be of several lengths.
 
-  Numbers that may be missing are NaN.
+  K is ``most``, or else the longest. Numbers that may be missing are NaN.
   """
   import pyarrow
 
@@ -92,7 +137,8 @@ def _values(column, name: str, say: Callable[[str], None] | None, may_be_missing
   while types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
     lengths = [] if nulls else column.value_lengths().unique().to_pylist()
     shape.append(lengths[0] if len(lengths) == 1 else 0)
-    if say and len(lengths) > 1 and len(shape) == 2 and not types.is_nested(column.type.value_type):
+    may_differ = say and len(shape) == 2 and not types.is_nested(column.type.value_type)
+    if may_differ and (len(lengths) > 1 or most not in (None, *lengths)):
       several, shape = column.value_lengths().to_numpy(zero_copy_only=False), [-1]
     column = column.flatten()
     nulls += column.null_count
@@ -111,28 +157,4 @@ def _values(column, name: str, say: Callable[[str], None] | None, may_be_missing
     values = values.astype(np.float64) if nulls else values
   else:
     raise FileError(f": the column {short(name)} must hold numbers or texts, not {column.type}.")
-  return values.reshape(shape) if several is None else padded(values, several, name, say)
-
-
-def stream(path: str | os.PathLike[str]
-           ) -> tuple[list[str], list[str], Callable[..., Iterator[dict[str, list[Any]]]]]:
-  """Opens a Parquet file; returns its columns, those that hold lists, and a function that reads it.
-
-  The function takes a number of rows, and yields so many at a time, the values of all columns, or of those that it
-  takes as a second argument, by name.
-  """
-  pyarrow, parquet = _imported()
-  try:
-    file = parquet.ParquetFile(path)
-    schema = file.schema_arrow
-  except (pyarrow.ArrowException, OSError) as error:
-    raise FileError(f" cannot be read as Parquet ({str(error)[:200]}).") from error
-
-  def batches(num_rows, names=None):
-    try:
-      for batch in file.iter_batches(batch_size=num_rows, columns=names):
-        yield {name: column.to_pylist() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-    except (pyarrow.ArrowException, OSError) as error:
-      raise FileError(f" cannot be read as Parquet ({str(error)[:200]}).") from error
-
-  return schema.names, [field.name for field in schema if pyarrow.types.is_nested(field.type)], batches
+  return values.reshape(shape) if several is None else padded(values, several, name, say, most)

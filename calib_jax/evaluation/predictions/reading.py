@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax._system.files import check_regular, conversion, opened_npz, read_npy
-from calib_jax.evaluation.predictions import headers, logs, parquet_files, text_files
+from calib_jax.evaluation.predictions import headers, json_files, logs, parquet_files, text_files
 from calib_jax.evaluation.predictions.masks import ignoring, without_ignored
 from calib_jax.evaluation.predictions.written_values import from_logarithms
 
@@ -42,12 +42,16 @@ def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Calla
     suffix = pathlib.Path(path).suffix.lower()
     if suffix == ".npy":
       raise FileError(" holds one array: give two files as LOGITS.npy,LABELS.npy, with a comma and no space.")
-    if suffix in (*text_files.SEPARATORS, ".jsonl", ".parquet", ".pq"):
-      read_table = (text_files.read_csv if suffix in text_files.SEPARATORS else
-                    text_files.read_json_lines if suffix == ".jsonl" else parquet_files.read_parquet)
-      return _joined(read_table(path, extra, say, multilabel), say, ignore_label, groups)
-    if suffix in logs.ENDINGS:
-      table = text_files.read_objects(logs.objects_of(path), extra, say, multilabel)
+    table = None
+    if suffix in text_files.SEPARATORS:
+      table = text_files.read_csv(path, extra, say, multilabel)
+    elif suffix in (".parquet", ".pq"):
+      table = parquet_files.read_parquet(path, extra, say, multilabel)
+    elif suffix in (".jsonl", *logs.ENDINGS):
+      with json_files.as_json():
+        objects = json_files.objects_of_lines(path) if suffix == ".jsonl" else logs.objects_of(path)
+        table = json_files.read_objects(objects, extra, say, multilabel)
+    if table is not None:
       return _joined(table, say, ignore_label, groups)
     if suffix != ".npz" and (suffix in SPREADSHEETS or not _begins(path, ARCHIVES)):
       compressed = " It is compressed, as its ending says: unpack it first." if suffix in COMPRESSED else ""
@@ -142,14 +146,14 @@ def whole(text: str) -> int | None:
   return int(number) if abs(number) < 2**53 and number.is_integer() else None
 
 
-def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:  # noqa: C901
+def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None]) -> dict[str, np.ndarray]:
   """Reads the arrays of an ``.npz`` that are used, once their shapes fit together."""
   with opened_npz(path) as archive:
     names = list(archive.members)
     if any(name.endswith("/data.pkl") for name in names):
       raise FileError(" is a pickle of PyTorch, which is not read because it could run code. "
                       + conversion(path, "torch", "torch.load({!r})"))
-    outputs = [name for name in headers.OUTPUTS if name in names]
+    outputs = headers.outputs_of_archive(names)
     has_classes = bool(outputs and set(headers.LABELS) & set(names))
     confidences, corrects = headers.record_names(names, extra)
     if corrects and not confidences and not set(headers.LABELS) & set(names):
@@ -164,10 +168,7 @@ def _npz(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[st
     if has_classes:
       if confidences and corrects:
         headers.say_not_records(outputs, confidences[0], corrects[0], say)
-      for name in names:
-        if name not in headers.OUTPUTS and name.lower() in outputs:
-          raise FileError(f" holds {name.lower()} and {name}, and only one of them can be meant: delete the other.")
-      headers.say_others(outputs[0], outputs[1:], say)
+      headers.outputs_of_archive(names, say)
       labels = [name for name in names if name.lower() in headers.LABELS and name not in extra]
     else:
       headers.say_records(confidences, corrects, say)

@@ -1,4 +1,4 @@
-"""Reads the columns of text files of predictions: CSV and TSV with a header, and JSON lines."""
+"""Reads CSV and TSV files of predictions with a header, whole or some rows at a time."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 import contextlib
@@ -6,24 +6,15 @@ import csv
 import itertools
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from calib_jax._system import capacity
-from calib_jax._system.errors import FileError, short
-from calib_jax._system.json_objects import parse_json
-from calib_jax.evaluation.predictions import headers, logs, r_columns, written_values
-from calib_jax.evaluation.predictions.headers import (
-  NAMES,
-  OPTIONS,
-  FileTable,
-  by_name,
-  read_header,
-  stacked,
-  with_options,
-)
-from calib_jax.evaluation.predictions.masks import padded
+from calib_jax._system.errors import FileError
+from calib_jax.evaluation.predictions import headers, r_columns, written_values
+from calib_jax.evaluation.predictions.headers import NAMES, FileTable, Header, read_header
+from calib_jax.evaluation.predictions.pieces import Rows, Source, of_first
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LINE = 2**24  # Characters of a line.
@@ -117,8 +108,29 @@ def read_csv(path: str | os.PathLike[str], extra: Collection[str], say: Callable
                                  if name in header.labels or name in extra or name in NAMES}
   with as_csv():
     outputs = csv_numbers(file, places, texts, say)
-  read = {file.names[i]: _text(text) for i, text in texts.items()}
+  read = {file.names[i]: stripped(text) for i, text in texts.items()}
   return FileTable(header, outputs, {name: read.pop(name) for name in header.labels}, read)
+
+
+def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], Header],
+           at_a_time: Callable[[int], int], say: Callable[[str], None]) -> Source:
+  """Opens a CSV or TSV file, to be read ``at_a_time(K)`` rows at a time; ``find`` takes the names of its columns."""
+  file = open_csv(path, say)
+  header = find(file.names, [])
+  places = [file.names.index(name) for name in header.outputs]
+
+  def rows():
+    row = 0
+    with as_csv(lambda: row):
+      while True:
+        others = {i: [] for i in range(len(file.written)) if i not in places}
+        outputs = csv_numbers(file, places, others, of_first(say, row), at_a_time(len(places)))
+        if not len(outputs):
+          return
+        yield Rows(outputs, {file.written[i]: texts for i, texts in others.items()})
+        row += len(outputs)
+
+  return Source(header.kind, header.classes, rows())
 
 
 def fields(lines: Iterable[str], num_fields: int) -> Iterator[list[str]]:
@@ -172,96 +184,8 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
       yield line
 
 
-def _text(text: list[str]) -> np.ndarray:
+def stripped(text: list[str]) -> np.ndarray:
   """Returns texts without spaces around them."""
   values = {value: value.strip() for value in set(text)}
   capacity.check_read("", 4 * len(text) * max(map(len, values.values())))
   return np.array([values[value] for value in text])
-
-
-def read_json_lines(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
-                ) -> FileTable:
-  """Reads the keys of a file of JSON lines, an object a row. A key with lists, or numbers by class, is ``[N, K]``."""
-  try:
-    return read_objects(objects_of_lines(path), extra, say, multilabel)
-  except (ValueError, OverflowError, OSError) as error:
-    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise FileError(f" cannot be read as JSON lines ({reason}).") from error
-
-
-def objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
-  """Yields the objects of a file of JSON lines, each after its place."""
-  for number, line in enumerate(lines_of(path), 1):
-    if line.strip():
-      yield f": line {number:,}", parse_json(line, f": line {number:,}")
-
-
-def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say: Callable[[str], None],  # noqa: C901
-                 multilabel: bool) -> FileTable:
-  """Reads the keys of objects, each after its place in the file; a log's are its rows (``logs``)."""
-  header, values, options, taken, count = None, {}, None, 0, 0
-  is_log, objects = logs.rows(objects, say)
-  if is_log:
-    extra = list(dict.fromkeys([*extra, logs.ID]))
-  for place, row in objects:
-    count += 1
-    if not isinstance(row, dict):
-      raise FileError(f"{place} must hold an object.")
-    if header is None:
-      header = read_header(list(row), [name for name, value in row.items() if isinstance(value, list | dict)], extra,
-                           say, multilabel)
-      headers.check_extra(extra, row)
-      options = next((name for name in OPTIONS if isinstance(row.get(name), list) and name not in extra and (
-        isinstance(row.get(header.outputs[0]), list)) and not multilabel), None)
-      values = {name: [] for name in dict.fromkeys((*header.outputs, *header.labels, *extra, *NAMES,
-                                                    *([options] if options else []))) if name in row}
-    for name, column in values.items():
-      value = row.get(name)
-      may_be_missing = multilabel and name in header.labels  # A label that is not known.
-      if value is None and not may_be_missing:
-        raise FileError(f"{place} has no {short(name)}: leave this row out.")
-      if may_be_missing:
-        value = np.nan if value is None else [np.nan if x is None else x for x in value] if isinstance(
-          value, list) else value
-      value = np.array(value) if isinstance(value, list) and name != options else value
-      taken += TEXT + (2 * value.nbytes if isinstance(value, np.ndarray) else 4 * len(str(value)))
-      column.append(value)
-    capacity.check_read(f": {count:,} of its rows", taken)
-  if header is None:
-    raise FileError(" cannot be read as objects of JSON, one a row (it has no rows).")
-  may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
-  rows_of_options = values.pop(options, None)
-  for name in header.outputs:
-    if all(isinstance(value, str) for value in values[name]):
-      values[name] = written_values.numbers(values[name], name, say).tolist()
-    elif name in may_differ and all(isinstance(value, dict) for value in values[name]) and (
-        max(map(len, values[name])) > 1):
-      values[name], classes = by_name(values[name])
-      header = header._replace(classes=classes)
-  read = {name: column if isinstance(column, np.ndarray) else _json_values(
-    column, name, say if name in may_differ else None) for name, column in values.items()}
-  if is_log and len(set(read[logs.ID])) < count and "" not in read:
-    read[""] = read[logs.ID]  # The groups, unless others are named.
-  outputs = [read.pop(name) for name in header.outputs]
-  table = FileTable(header, stacked(outputs, header), {name: read.pop(name) for name in header.labels}, read)
-  if rows_of_options is None or not all(isinstance(x, list) for x in rows_of_options):
-    return table
-  return with_options(table, rows_of_options, say)
-
-
-def _json_values(values: list, name: str, say: Callable[[str], None] | None) -> np.ndarray:
-  """Returns the values of a key in all rows as an array; where ``say`` is given, lists may be of several lengths."""
-  if say and all(isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "biuf" for value in values):
-    lengths = np.array([len(value) for value in values])
-    if lengths.min() < lengths.max():
-      return padded(np.concatenate(values), lengths, name, say)
-  if all(isinstance(value, str) for value in values):
-    return _text(values)
-  if not any(isinstance(value, str) for value in values):
-    try:
-      array = np.array(values)
-    except (ValueError, OverflowError):
-      raise FileError(f": the lists of {short(name)} must all have one length.") from None
-    if array.dtype.kind in "biuf":
-      return array
-  raise FileError(f": {short(name)} must hold numbers, or texts, in all rows.")

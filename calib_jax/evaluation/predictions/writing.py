@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 
 from calib_jax.evaluation.predictions import headers
-from calib_jax.evaluation.predictions.streaming import Source
+from calib_jax.evaluation.predictions.pieces import Source
 from calib_jax.evaluation.predictions.text_files import SEPARATORS
 
 

@@ -167,7 +167,7 @@ HEAD = "label,logit_0,logit_1\n"
   ("p.jsonl", '{"prob": 0.5, "label": 1}\n{"prob": 0.5}', "line 2 has no 'label': leave this row out"),
   ("p.jsonl", '{"prob": 0.5, "label": 1}\n{"prob": null, "label": 1}', "line 2 has no 'prob': leave"),
   ("p.jsonl", '{"probs": [0.5, 0.5], "label": 1}\n{"probs": 1, "label": 0}', "lists of 'probs' must all have one"),
-  ("p.jsonl", '{"probs": [[1], 2], "label": 1}', "cannot be read as JSON lines"),
+  ("p.jsonl", '{"probs": [[1], 2], "label": 1}', "cannot be read as JSON .setting an array"),
   ("p.jsonl", '{"prob": 0.5, "label": 1}\n{"prob": 0.5, "label": "a"}', "'label' must hold numbers, or texts, in all"),
   ("p.jsonl", '{"prob": {"a": 1}, "label": 1}', "'prob' must hold numbers"),
   ("p.jsonl", '{"text": "a"}', "must have a header with a column"),

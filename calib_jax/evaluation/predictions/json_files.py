@@ -1,0 +1,162 @@
+"""Reads objects of JSON, one a row: JSON lines, whole or some rows at a time, and logs."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import itertools
+import os
+from typing import Any
+
+import numpy as np
+
+from calib_jax._system import capacity
+from calib_jax._system.errors import FileError, short
+from calib_jax._system.json_objects import parse_json
+from calib_jax.evaluation.predictions import headers, logs, masks, written_values
+from calib_jax.evaluation.predictions.pieces import Rows, Source, from_row, of_first
+from calib_jax.evaluation.predictions.text_files import TEXT, lines_of, stripped
+
+
+@contextlib.contextmanager
+def as_json() -> Iterator[None]:
+  """Makes errors of the reader a FileError."""
+  try:
+    yield
+  except (ValueError, OverflowError, OSError) as error:
+    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    raise FileError(f" cannot be read as JSON ({reason}).") from error
+
+
+def objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+  """Yields the objects of a file of JSON lines, each after its place."""
+  with as_json():
+    for number, line in enumerate(lines_of(path), 1):
+      if line.strip():
+        yield f": line {number:,}", parse_json(line, f": line {number:,}")
+
+
+def first_of(objects: Iterable[tuple[str, Any]]) -> Mapping[str, Any]:
+  """Takes the first object, whose keys are those of a table; none is a FileError."""
+  place, row = next(iter(objects), ("", None))
+  if not isinstance(row, dict):
+    raise FileError(f"{place} must hold an object." if place else
+                    " cannot be read as objects of JSON, one a row (it has no rows).")
+  return row
+
+
+def lists_of(row: Mapping[str, Any]) -> list[str]:
+  """Returns the keys that hold several values."""
+  return [name for name, value in row.items() if isinstance(value, list | dict)]
+
+
+def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say: Callable[[str], None],
+                 multilabel: bool) -> headers.FileTable:
+  """Reads all objects, each after its place; a log's are its rows. A key with lists, or numbers by class, is [N, K]."""
+  is_log, objects = logs.rows(objects, say)
+  if is_log:
+    extra = list(dict.fromkeys([*extra, logs.ID]))
+  first = first_of(ahead := list(itertools.islice(objects, 1)))
+  header = headers.read_header(list(first), lists_of(first), extra, say, multilabel)
+  headers.check_extra(extra, first)
+  options = next((name for name in headers.OPTIONS if isinstance(first.get(name), list) and name not in extra
+                  and isinstance(first.get(header.outputs[0]), list) and not multilabel), None)
+  names = (*header.outputs, *header.labels, *extra, *headers.NAMES, *([options] if options else []))
+  columns = _columns(itertools.chain(ahead, objects), [name for name in dict.fromkeys(names) if name in first],
+                     header.labels if multilabel else ())
+  rows_of_options = columns.pop(options, None)
+  outputs, header = _outputs({name: columns.pop(name) for name in header.outputs}, header, say, not multilabel)
+  read = {name: _array(column, name) for name, column in columns.items()}
+  if is_log and len(set(read[logs.ID])) < len(outputs) and "" not in read:
+    read[""] = read[logs.ID]  # The groups, unless others are named.
+  table = headers.FileTable(header, outputs, {name: read.pop(name) for name in header.labels}, read)
+  if rows_of_options is None or not all(isinstance(x, list) for x in rows_of_options):
+    return table
+  return headers.with_options(table, rows_of_options, say)
+
+
+def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], headers.Header],
+           at_a_time: Callable[[int], int], say: Callable[[str], None]) -> Source:
+  """Opens a file of JSON lines, to be read ``at_a_time(K)`` rows at a time.
+
+  ``find`` takes the names of its keys, and those that hold lists. A first reading finds how many outputs rows have.
+  """
+  first = first_of(objects_of_lines(path))
+  header = find(list(first), lists_of(first))
+  name, classes, fewest, most = header.outputs[0], {}, len(header.outputs), len(header.outputs)
+  if is_several := isinstance(first[name], list | dict):
+    lengths = set()
+    for _, row in objects_of_lines(path):
+      if isinstance(values := row.get(name), type(first[name])):
+        lengths.add(len(values))
+        classes |= dict.fromkeys(values) if isinstance(values, dict) else {}
+    fewest, most = (len(classes), len(classes)) if classes else masks.said_lengths(lengths, name, say)
+
+  def rows():
+    objects, row = objects_of_lines(path), 0
+    while block := list(itertools.islice(objects, at_a_time(most))):
+      with from_row(row):
+        outputs, _ = _outputs(_columns(block, header.outputs), header, of_first(say, row), True, list(classes),
+                              most if is_several else None)
+      others = dict.fromkeys(name for _, values in block for name in values if name not in header.outputs)
+      yield Rows(outputs, {name: [values.get(name) for _, values in block] for name in others})
+      row += len(block)
+
+  return Source(header.kind, list(classes) or header.classes, rows(), ragged=fewest < most)
+
+
+def _columns(objects: Iterable[tuple[str, Any]], names: Collection[str], may_be_missing: Collection[str] = ()
+             ) -> dict[str, list[Any]]:
+  """Returns the values of keys in all objects; a missing one is a FileError, or NaN where it ``may_be_missing``."""
+  columns, taken = {name: [] for name in names}, 0
+  for count, (place, row) in enumerate(objects, 1):
+    if not isinstance(row, dict):
+      raise FileError(f"{place} must hold an object.")
+    for name, column in columns.items():
+      value = row.get(name)
+      if name in may_be_missing:
+        value = np.nan if value is None else [np.nan if x is None else x for x in value] if isinstance(
+          value, list) else value
+      if value is None:
+        raise FileError(f"{place} has no {short(name)}: leave this row out.")
+      if isinstance(value, list) and name not in headers.OPTIONS:
+        value = np.array(value)
+      taken += TEXT + (2 * value.nbytes if isinstance(value, np.ndarray) else 4 * len(str(value)))
+      column.append(value)
+    capacity.check_read(f": {count:,} of its rows", taken)
+  return columns
+
+
+def _outputs(columns: Mapping[str, list[Any]], header: headers.Header, say: Callable[[str], None], may_differ: bool,
+             classes: Sequence[str] = (), most: int | None = None) -> tuple[np.ndarray, headers.Header]:
+  """Returns outputs as ``[n, K]`` or ``[n]``, and the header with the names of classes that the rows have.
+
+  Rows ``may_differ`` in their lists' lengths, and in their classes. ``classes`` and ``most``, the names and the number
+  of the outputs that a row may have, are by default what the rows have.
+  """
+  may_differ = may_differ and len(header.outputs) == 1
+  values = columns[header.outputs[0]]
+  if may_differ and all(isinstance(x, dict) for x in values) and max(len(classes), *map(len, values)) > 1:
+    array, names = headers.by_name(values, classes)
+    return array, header._replace(classes=names)
+  read = []
+  for name, values in columns.items():
+    if all(isinstance(x, str) for x in values):
+      read.append(written_values.numbers(values, name, say))
+    elif may_differ and all(isinstance(x, np.ndarray) and x.ndim == 1 and x.dtype.kind in "biuf" for x in values):
+      read.append(masks.padded(np.concatenate(values), np.array([*map(len, values)]), name, say, most))
+    else:
+      read.append(_array(values, name))
+  return headers.stacked(read, header), header
+
+
+def _array(values: list[Any], name: str) -> np.ndarray:
+  """Returns the values of a key in all rows."""
+  if all(isinstance(value, str) for value in values):
+    return stripped(values)
+  if not any(isinstance(value, str) for value in values):
+    try:
+      array = np.array(values)
+    except (ValueError, OverflowError):
+      raise FileError(f": the lists of {short(name)} must all have one length.") from None
+    if array.dtype.kind in "biuf":
+      return array
+  raise FileError(f": {short(name)} must hold numbers, or texts, in all rows.")
