@@ -1,7 +1,6 @@
 """Files that are damaged, lie or are no files: read as they are, or refused in a sentence, and nothing is executed."""
 
 import json
-import os
 import pickle
 
 import numpy as np
@@ -20,7 +19,6 @@ MADE, FITTED = {"name": "temperature_scaling", "options": {"objective": "nll"}},
 DESCRIPTIONS = [MADE | change for change in (
   {"name": "os:system"}, {"name": "builtins:exec"}, {"name": "__class__"}, {"options": {"command": "touch canary"}},
   {"options": []}, {"options": {"objective": 1}}, {"name": 1})]
-NUMBERS = (np.float64(1e300), np.int64(2**40), np.array("x"), np.array(None), np.float32(np.nan), np.longdouble(1))
 
 
 def described(text):
@@ -29,7 +27,8 @@ def described(text):
 
 @attacked(judge.archives(**FITTED, layer=np.ones(3)), [
   *(described(json.dumps(x).encode()) for x in DESCRIPTIONS),
-  *(judge.zipped(judge.members(temperature=x)) for x in NUMBERS),
+  *(judge.zipped(judge.members(temperature=x)) for x in (
+    np.float64(1e300), np.int64(2**40), np.array("x"), np.array(None), np.float32(np.nan), np.longdouble(1))),
   *(judge.zipped(judge.members(("layer/kernel", np.ones(2)), **{name: np.ones(2)})) for name in (
     "layer", "/", "a//b", "__class__/x", "layer/kernel", "a/" * 40))])
 def test_calibrators(tmp_path, content):
@@ -72,17 +71,12 @@ def test_pickles_in_archives(batch, tmp_path):
   assert read(archives.read, "cifar10", tmp_path / "archive", archives.sha256(tmp_path / "archive"))[1]
 
 
-def hold(path):
-  with lock.hold(path.parent):
-    return path.read_text().startswith(f"process {os.getpid()} on ")
-
-
-# What reads each file.
-READERS = {
+READERS = {  # What reads each file.
   **dict.fromkeys(("x.npz", "x.csv", "x.jsonl", "x.parquet"), evaluation.load),
   "images.npz": lambda path: data.load("npz", seed=0, path=str(path), validation_fraction=0.2),
   "x.tar.gz": lambda path: archives.read("cifar10", path), "calibrator.npz": calibrators.load,
-  "x.safetensors": lambda path: models.from_torch("vit_small", path), "lock": hold,
+  "lock": lambda path: lock.hold(path.parent)(path.read_text)(),
+  "x.safetensors": lambda path: models.from_torch("vit_small", path),
   "config.json": lambda path: run.Run.load(path.parent), "manifest.json": lambda path: manifest.read(path.parent)}
 ACCEPTED = {*(("manifest.json", thing) for thing in judge.PLACES), ("lock", "gone"), ("lock", "empty")}
 
