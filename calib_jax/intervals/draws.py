@@ -52,10 +52,17 @@ def words(key: Array) -> Array:
 
 def subsample_words(count: int, key: Array, num_resamples: int) -> tuple[Array, Array, Array, Array]:
   """A random order of ``count`` examples or groups, and the words of halves, of fifths and of redrawn outcomes."""
-  keys = jax.random.split(key, 4)
-  # All kinds together, so that each generator of random numbers is compiled once.
-  of_kinds = words(jax.vmap(lambda x: jax.random.split(x, num_resamples))(keys[1:]))
-  return jax.random.permutation(keys[0], count), *of_kinds
+  return order(key, count), *words_of_kinds(key, num_resamples)
+
+
+def order(key: Array, count: int) -> Array:
+  """A random order of ``count`` examples or groups."""
+  return jax.random.permutation(jax.random.split(key, 4)[0], count)
+
+
+def words_of_kinds(key: Array, num_resamples: int) -> Array:
+  """The words of halves, of fifths and of redrawn outcomes, together, so that their generator is compiled once."""
+  return words(jax.vmap(lambda x: jax.random.split(x, num_resamples))(jax.random.split(key, 4)[1:]))
 
 
 def dependence(confidence: Array, correct: Array, members: Array) -> Array:

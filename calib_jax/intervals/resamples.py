@@ -75,7 +75,7 @@ def errors_of_rows(errors: Mapping[str, tuple[Callable[[Any], np.ndarray], int]]
   group, num_groups = draws.group_numbers(groups, count)
   unit, num_units = (group, num_groups) if block is None else (None, block.max() + 1)
   redraws = {name: max(number, LEAST_REDRAWS) if number == most else number for name, (_, number) in errors.items()}
-  order, halves, fifths, outcomes = map(np.asarray, _words(num_units, key, max(redraws.values())))
+  order, halves, fifths, outcomes = subsample_words(num_units, key, max(redraws.values()))
   values: dict[tuple, list[np.ndarray]] = collections.defaultdict(list)
 
   def drawn(index):
@@ -131,7 +131,7 @@ def batches(number: int, size: int) -> Iterator[slice]:
 
 def subsamples(count: int, key: jax.Array, num_resamples: int) -> list[np.ndarray]:
   """Which of ``count`` examples are in each half, rest and fifth of ``metrics.bootstrap``: bools ``[R, N]``."""
-  order, halves, fifths, _ = map(np.asarray, _words(count, key, num_resamples))
+  order, halves, fifths, _ = subsample_words(count, key, num_resamples)
   return [_mask(index, count) for index in (*draws.half_and_rest(halves, order), draws.fifth(fifths, order))]
 
 
@@ -185,7 +185,13 @@ def _mask(index: np.ndarray, count: int) -> np.ndarray:
   return mask
 
 
-_words = compilation.once(draws.subsample_words, static_argnums=(0, 2))
+def subsample_words(count: int, key: jax.Array, num_resamples: int) -> list[np.ndarray]:
+  """``draws.subsample_words`` in NumPy's arrays, by two programs: another count compiles that of its order alone."""
+  return [np.asarray(_order(key, count)), *map(np.asarray, _words_of_kinds(key, num_resamples))]
+
+
+_order = compilation.once(draws.order, static_argnums=1)
+_words_of_kinds = compilation.once(draws.words_of_kinds, static_argnums=1)
 
 
 @functools.partial(compilation.once, static_argnums=1)

@@ -35,15 +35,20 @@ def of_pairs(formula: Callable[..., Any], scores: ArrayLike, values: ArrayLike, 
   else:
     values = checks.array(values, names[1])
     checks.pair_values(scores, values, where, names=names, high=high)
-  return _of_pairs(formula, names, tuple(options.items()), scores, values, where, weights, *arrays)
+  return _of_pairs(formula, names, _static(options), scores, values, where, weights, *arrays)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _of_pairs(formula, names, options, scores, values, where, weights, *arrays):
   are_credits = names[1] == "correct" and values.dtype != bool
   scores, values, counts = checks.paired(scores, values, where, weights, names=names)
-  result = formula(scores, values, counts, *arrays, **dict(options))
+  result = formula(scores, values, counts, *arrays, **dict(options[0]))
   return _nan_where(jnp.any(checks.is_outside(values)), result) if are_credits else result
+
+
+def _static(options: dict[str, Any]) -> tuple[tuple, tuple]:
+  """Options by which a program is found, with their types: 1 and True are equal, and not alike."""
+  return tuple(options.items()), tuple(map(type, options.values()))
 
 
 def _nan_where(wrong: Array, result: Any) -> Any:
@@ -61,16 +66,16 @@ def of_classes(formula: Callable[..., Any], probs: ArrayLike, labels: ArrayLike,
   probs, labels = checks.array(probs, "probs"), checks.array(labels, "labels")
   weights, where = checks.weights_and_where(weights, where, labels)
   if not checks.are_checked(probs, labels, where):
-    return _of_classes(formula, rows, tuple(options.items()), None, probs, labels, where, weights, *arrays)
+    return _of_classes(formula, rows, _static(options), None, probs, labels, where, weights, *arrays)
   if rows and type(probs) is np.ndarray and probs.size > PIECE and _is_plain(probs, labels):
     values, is_wrong = _in_pieces(rows, probs, np.asarray(labels), where)
-    result = _of_values(formula, tuple(options.items()), labels.shape, values, where, weights, *arrays)
+    result = _of_values(formula, _static(options), labels.shape, values, where, weights, *arrays)
   else:
     own = probs, labels
     if type(probs) is type(labels) is np.ndarray and _is_plain(probs, labels):
       own = checks.on_device(probs), checks.on_device(_int32(labels))
     converted = checks.outputs_and_labels(*own, name="probs")
-    result, is_wrong = _of_classes(formula, rows, tuple(options.items()), checks.sum_tolerance(probs), *converted,
+    result, is_wrong = _of_classes(formula, rows, _static(options), checks.sum_tolerance(probs), *converted,
                                    where, weights, *arrays)
   if is_wrong:
     checks.class_values(probs, labels, where)
@@ -83,7 +88,7 @@ def _of_classes(formula, rows, options, tolerance, probs, labels, where, weights
   probs, labels, counts = checks.classified(probs, labels, where, weights)
   outside = jnp.any(checks.out_of_range(labels, probs.shape[1]))
   values = rows(checks.gathered(probs, -1), labels) if rows else (probs, labels)
-  result = _nan_where(outside, formula(*values, counts, *arrays, **dict(options)))
+  result = _nan_where(outside, formula(*values, counts, *arrays, **dict(options[0])))
   return result if tolerance is None else (result, jnp.any(checks.wrong_classes(probs, labels, tolerance)))
 
 
@@ -128,7 +133,7 @@ def _of_piece(rows, tolerance, probs, labels, where):
 def _of_values(formula, options, shape, values, where, weights, *arrays):
   counted, = checks.masked(where, shape)
   counts = counted if weights is None else checks.counts(weights, counted, values[0].dtype)
-  return formula(*values, counts, *arrays, **dict(options))
+  return formula(*values, counts, *arrays, **dict(options[0]))
 
 
 def counted(counts: Array) -> dict[str, Array]:

@@ -120,6 +120,23 @@ def _adafocal(confidence: Array, correct: Array, *, num_bins: int = 15) -> Array
   return formulas.binned_error(*_sums(confidence, correct, index, num_bins), count=len(ordered))
 
 
+@_checked
+def _hle(confidence: Array, correct: Array, *, per_bin: int = 100) -> Array:
+  """``calib_err`` of Humanity's Last Exam: norm 2 over bins of ``per_bin`` by rank, without the last of them.
+
+  The last bin, which holds the most confident answers, is divided by and never added: with all right or all wrong there
+  the number is the same, it is 0 below 2 bins, and NaN without one, where that code stops. Equal confidences are in the
+  order of rows; that code leaves their order to the machine.
+  """
+  xp = bins.array_module(confidence)
+  number = len(confidence) // per_bin
+  if number < 2:
+    return xp.asarray(0.0 if number else np.nan, confidence.dtype)
+  order = xp.argsort(confidence, stable=True)[:(number - 1) * per_bin]
+  gap = (confidence[order] - correct[order]).reshape(number - 1, per_bin).sum(-1)
+  return formulas.binned_error(xp.full(number - 1, per_bin), None, gap, count=len(confidence), norm=2)
+
+
 def _weighted_gap(confidence: Array, correct: Array, edges: np.ndarray | Callable, closed: str,
                   top: int | None = None) -> Array:
   """The calibration error, norm 1, of bins between ``edges``, numbers or a function from confidence to bin."""
@@ -165,5 +182,6 @@ CONVENTIONS: Mapping[str, Mapping[str, Any] | Callable[..., Any]] = types.Mappin
   "guo": types.MappingProxyType({"num_bins": 15, "binning": "equal_width", "norm": 1}),
   "torchmetrics": _torchmetrics, "netcal": _netcal, "uncertainty_calibration": _uncertainty_calibration,
   "scikit_learn": _scikit_learn, "mapie": _mapie, "relplot": _relplot, "robustness_metrics": _robustness_metrics,
-  "adafocal": _adafocal,
+  "adafocal": _adafocal, "hle": _hle,
 })
+OF_RECORDS = ("hle",)  # Those that measure stated confidences, so that evaluations of classifiers leave them out.

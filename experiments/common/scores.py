@@ -20,7 +20,8 @@ CALIBRATION = {
   "ks": metrics.ks_calibration_error,
 }
 # The ECE as other tools compute it, by the name of its column: ``metrics.CONVENTIONS``.
-CONVENTIONS = {f"ece_{name}": name for name in metrics.CONVENTIONS if name not in ("guo", "soft_calibration")}
+CONVENTIONS = {f"ece_{name}": name for name in metrics.CONVENTIONS if name not in (
+  "guo", "soft_calibration", "hle")}
 # The columns of a row. ``ece_corrected`` is the ECE minus its bias; ``floor`` is the ECE that a perfectly calibrated
 # model with these confidences would have, and ``p_value`` the probability of such an ECE if the model is calibrated.
 COLUMNS = ("accuracy", "nll", "brier", *CALIBRATION, "classwise", "aurc", "ece_corrected", "floor", "p_value",

@@ -122,6 +122,26 @@ def test_a_certain_prediction_is_in_the_last_bin_or_in_one_of_its_own():
     np.testing.assert_allclose(conventions.of_arrays(name, *pair), expected, rtol=1e-6, err_msg=name)
 
 
+def _exam(confidence, correct, last=False):
+  """The calibration error of Humanity's Last Exam, by its description; its code leaves out the ``last`` bin."""
+  order, count = np.argsort(confidence, kind="stable"), len(confidence)
+  edges = [*range(0, count - 99, 100), count]
+  gaps = [(b - a) / count * np.mean(confidence[order[a:b]] - correct[order[a:b]], dtype=np.float64)**2
+          for a, b in itertools.pairwise(edges)]
+  return np.sqrt(sum(gaps if last else gaps[:-1]))
+
+
+def test_the_error_of_an_exam_leaves_out_its_most_confident_answers():
+  for n in (100, 199, 200, 250, 2000):
+    samples = [pairs(n, kind, seed=1) for kind in KINDS]
+    _check("hle", samples, [_exam(*pair) for pair in samples], atol=2e-6)
+  confidence = np.linspace(0, 1, 300, dtype=np.float32)
+  wrong, right = (np.where(np.arange(300) < 200, False, x) for x in (False, True))
+  assert conventions.of_arrays("hle", confidence, wrong) == conventions.of_arrays("hle", confidence, right) > 0
+  assert abs(_exam(confidence, wrong, last=True) - _exam(confidence, right, last=True)) > 0.1
+  assert np.isnan(metrics.CONVENTIONS["hle"](confidence[:99], wrong[:99]))
+
+
 def test_conventions_differ_where_data_can_tell_them_apart():
   sure, correct = pairs(2000, "ones")
   # In the third sample, predictions just below certainty are right more often than they say and certain ones less

@@ -1,6 +1,6 @@
 """Calibration errors of the test set as other tools compute them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from calib_jax import metrics
 from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Results, Values
 from calib_jax.evaluation.sections import SECTIONS, Section, Table
-from calib_jax.metrics.conventions import of_arrays
+from calib_jax.metrics.conventions import OF_RECORDS, of_arrays
 
 
 def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str, dict[str, float]]]:
@@ -16,15 +16,16 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
   name, evaluated = results.first
   if len(evaluated.rows) < 2 or evaluated.num_effective is not None:
     return {}
-  errors = results.named({row: _errors(measured.values) for row, measured in evaluated.rows.items()})
+  conventions = [x for x in metrics.CONVENTIONS if x not in OF_RECORDS]
+  errors = results.named({row: _errors(measured.values, conventions) for row, measured in evaluated.rows.items()})
   return {name: {convention: {row: by_convention[convention] for row, by_convention in errors.items()}
-                 for convention in metrics.CONVENTIONS}}
+                 for convention in conventions}}
 
 
-def _errors(values: Values) -> dict[str, float]:
+def _errors(values: Values, conventions: Sequence[str]) -> dict[str, float]:
   seeds = range(values.confidence.shape[1])
   return {name: float(np.mean([of_arrays(name, values.confidence[:, s], values.correct[:, s]) for s in seeds]))
-          for name in metrics.CONVENTIONS}
+          for name in conventions}
 
 
 def table(content: Mapping[str, Mapping[str, Mapping[str, float]]], results: Results) -> Table:
