@@ -88,16 +88,6 @@ def test_a_finished_run_is_only_reported_again(finished, here, no_figures, capsy
   assert (finished[0] / "results.md").read_text().strip() in printed.out
 
 
-@pytest.mark.slow
-def test_events_hold_scalars_and_a_reliability_diagram(tmp_path):
-  done = _digits(tmp_path / "run", "--config.num_seeds=1", "--config.compare_with_cross_entropy=False",
-                 "--config.evaluation.calibrators={}", tmp_path=tmp_path, blocked=())
-  assert done.returncode == 0 and f"{tmp_path}/run/events" in done.stdout, done.stderr
-  (events,) = (path.read_bytes() for path in (tmp_path / "run/events/seed0").iterdir())
-  tags = b"train/loss", b"validation/ece", b"time/examples_per_second", b"validation/reliability", b"\x89PNG"
-  assert [tag for tag in tags if tag not in events] == []
-
-
 def test_the_log_has_training_and_validation_of_every_seed(finished):
   lines = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
   assert {line["seed"] for line in lines} == {0, 1}

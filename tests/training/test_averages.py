@@ -36,8 +36,8 @@ def test_the_average_has_the_weights_of_its_definition(decay):
 @pytest.mark.parametrize(("options", "entering"), [
   (("training.average=ema", "training.average_decay=0.6"), range(1, 10)),
   # Half of four epochs of three steps: the end of the second one is not among them.
-  (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4", "training.select=best"), (9, 12)),
-  pytest.param(("training.average=swa", "training.average_fraction=0.0"), (9,), marks=pytest.mark.slow)])
+  (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4", "training.select=best"),
+   (9, 12))])
 def test_a_run_keeps_and_predicts_with_the_average_of_its_steps(options, entering, monkeypatch, tmp_path):
   config, seen, original = short(*options), {}, averages.update
 
@@ -62,8 +62,7 @@ def test_a_run_keeps_and_predicts_with_the_average_of_its_steps(options, enterin
   kept, last = group.variables("average"), group.variables("last")
   assert_same(kept, mean, rtol=1e-5, atol=1e-6)
   assert_same(group.variables(), group.variables("best") if config.training.select == "best" else kept)
-  assert ("average_fraction=0.0" in str(options)) == np.array_equal(kept["params"]["head"]["kernel"],
-                                                                    last["params"]["head"]["kernel"])
+  assert not np.array_equal(kept["params"]["head"]["kernel"], last["params"]["head"]["kernel"])
 
 
 def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():

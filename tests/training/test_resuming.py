@@ -1,7 +1,6 @@
 """Runs that are killed, in processes of their own: going on gives the same bytes, alone and in company."""
 
 import concurrent.futures
-import functools
 import signal
 import socket
 import threading
@@ -64,48 +63,27 @@ def _pair(tmp_path, *first, second=("main.py",), options=RUN, shared=False):
   return [process.returncode for process in started], output
 
 
-def _as_one(folder, alone):
-  """Checks that the first process of two in ``folder`` predicted what one process did in ``alone``."""
-  for name in ("validation", "test"):
-    one, two = (evaluation.load(run / f"predictions/{name}_seed0.npz") for run in (alone, folder / "process0"))
-    np.testing.assert_array_equal(one.labels, two.labels)
-    np.testing.assert_allclose(two.logits, one.logits, rtol=1e-4, atol=1e-4)
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-  """A function of further options to the directory of a run in one process with eight devices, which is made once."""
-  @functools.cache
-  def run(further):
-    folder = tmp_path_factory.mktemp("alone")
-    done = python("main.py", *SELECTED, *further, f"--workdir={folder / 'run'}", tmp_path=folder, num_devices=8)
-    assert done.returncode == 0, done.stderr
-    return folder / "run"
-
-  return run
+# Interleaved, and by two stages with averages, whose two processes have one directory.
+PARALLEL = {"pmap": SELECTED, "shard_map": (
+  *SELECTED, *TWO_STAGE, *VARIATIONAL, "--config.training.parallel=shard_map", "--config.training.average=swa",
+  "--config.training.average_fraction=0.5")}
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("alone")
-def test_two_processes_train_as_one(alone, tmp_path):
-  """By the schedule two_stage and shard_map; those of the next test train by that of ``RUN``, interleaved."""
-  further = (*TWO_STAGE, *VARIATIONAL, "--config.training.average=swa", "--config.training.average_fraction=0.5")
-  codes, output = _pair(tmp_path, "main.py", options=(*SELECTED, *further, "--config.training.parallel=shard_map"),
-                        shared=True)
-  assert codes == [0, 0], output
-  assert not (tmp_path / "process1").exists()  # The first process writes, and holds the lock for both.
-  _as_one(tmp_path, alone(further))
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("alone")
-def test_a_lost_process_ends_the_other_and_both_go_on(alone, tmp_path):
+def test_a_lost_process_ends_the_other_and_both_go_on_as_one(tmp_path):
+  """Both go on by the harder of two ways."""
   # Both at once, because most of the time a process waits until it takes the other for dead.
   with concurrent.futures.ThreadPoolExecutor() as pool:
     list(pool.map(lambda case: _lose_a_process(*case, tmp_path / case[0]), (("pmap", 1), ("shard_map", 0))))
-  codes, output = _pair(tmp_path / "pmap", "main.py", options=SELECTED)
+  done = python("main.py", *PARALLEL["shard_map"], f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
+  assert done.returncode == 0, done.stderr
+  codes, output = _pair(tmp_path / "shard_map", "main.py", options=PARALLEL["shard_map"], shared=True)
   assert codes == [0, 0], output
-  _as_one(tmp_path / "pmap", alone(()))
+  for name in ("validation", "test"):
+    one, two = (evaluation.load(tmp_path / run / f"predictions/{name}_seed0.npz") for run in (
+      "alone", "shard_map/process0"))
+    np.testing.assert_array_equal(one.labels, two.labels)
+    np.testing.assert_allclose(two.logits, one.logits, rtol=1e-4, atol=1e-4)
 
 
 def _lose_a_process(parallel, lost, tmp_path):
@@ -113,8 +91,8 @@ def _lose_a_process(parallel, lost, tmp_path):
   tmp_path.mkdir()
   programs = [("tests/training/killed.py", 10**9, int(signal.SIGKILL))] * 2  # One that never gets there survives.
   programs[lost] = ("tests/training/killed.py", 21, int(signal.SIGKILL))
-  codes, output = _pair(tmp_path, *programs[0], second=programs[1],
-                        options=(*SELECTED, f"--config.training.parallel={parallel}"))
+  codes, output = _pair(tmp_path, *programs[0], second=programs[1], options=PARALLEL[parallel],
+                        shared=parallel == "shard_map")
   assert codes[lost] == -signal.SIGKILL and codes[1 - lost] not in (0, None)
   assert "another process of this run ended" in output[1 - lost] and "start all of them again" in output[1 - lost]
 

@@ -2,7 +2,11 @@
 
 import io
 
-from calib_jax.training.run_log import progress, telemetry
+import numpy as np
+import pytest
+
+from calib_jax.evaluation.reports import outputs
+from calib_jax.training.run_log import metric_log, progress, telemetry
 
 
 class Terminal(io.StringIO):
@@ -18,6 +22,17 @@ def _run(stream):
     if step > 1:
       line.count(1, 128, 0.25)
   return stream.getvalue()
+
+
+@pytest.mark.slow  # TensorFlow takes seconds to import.
+def test_events_hold_scalars_and_a_reliability_diagram(tmp_path, monkeypatch):
+  monkeypatch.setattr(metric_log, "EVENTS", True)
+  log = metric_log.MetricLog(tmp_path, outputs.reliability_picture("mine"))
+  log.write(3, {"train/loss": 0.5}, seed=0)
+  log.reliability(3, np.eye(3, dtype=np.float32)[[0, 1, 2, 0]], np.array([0, 1, 2, 1]), seed=0)
+  log.close()
+  (events,) = (path.read_bytes() for path in (tmp_path / "events/seed0").iterdir())
+  assert [tag for tag in (b"train/loss", b"validation/reliability", b"\x89PNG") if tag not in events] == []
 
 
 def test_speed_and_time_left_are_those_of_the_steps_that_were_counted():
