@@ -17,14 +17,13 @@ import zlib
 import jax
 import numpy as np
 import pandas as pd
-from scipy import special, stats
-from sklearn.isotonic import IsotonicRegression
+from scipy import stats
 
 from calib_jax import calibrators
 from calib_jax.evaluation.predictions.loading import load
-from calib_jax.intervals.groups import stratified_folds
 from calib_jax.thresholds import decision_threshold, prediction_sets, selective_threshold
 from calib_jax.thresholds import sets as set_methods
+from experiments import threshold_fits
 from experiments.common import commands, markdown, studies
 
 REPEATS = 2000
@@ -100,63 +99,6 @@ def _table_of_risks(rows: pd.DataFrame) -> str:
 STUDY = studies.Study("thresholds", ("model", "kind", "size", "risk"),
                       [(model, kind, size, risk) for model, kind, risk, size in itertools.product(
                         MODELS, KINDS, RISKS, SIZES)], _measured, _table)
-
-
-# Of two classes: the log-odds of equally probable examples, of which the predictions have twice as much.
-ODDS = stats.norm.ppf((np.arange(8000) + 0.5) / 8000) * 4
-CHOSEN = ("the same examples", "out of fold", "examples of its own")
-
-
-def _temperature(odds: np.ndarray, labels: np.ndarray):
-  """Temperature scaling, by Newton's method."""
-  inverse = 0.5
-  for _ in range(12):
-    p = special.expit(inverse * odds)
-    slope, curvature = np.mean((p - labels) * odds), np.mean(p * (1 - p) * odds**2)
-    inverse = np.clip(inverse - slope / max(curvature, 1e-9), inverse / 2, 2 * inverse)
-  return lambda new: special.expit(inverse * new)
-
-
-def _isotonic(odds: np.ndarray, labels: np.ndarray):
-  return IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(odds, labels).predict
-
-
-FITS = {"temperature": _temperature, "isotonic": _isotonic}
-
-
-def _out_of_fold(calibrator: str, size: int) -> list[dict[str, object]]:
-  """How often the risk above a calibrated cut is more than 5%, by what the cut is chosen on."""
-  rng, fit = np.random.default_rng(zlib.crc32(f"{calibrator} {size}".encode())), FITS[calibrator]
-  broken, covered = dict.fromkeys(CHOSEN, 0), dict.fromkeys(CHOSEN, 0.0)
-  truth = special.expit(ODDS)
-  for _ in range(REPEATS):
-    odds = 4 * rng.normal(size=(2, size))
-    labels = (rng.uniform(size=odds.shape) < special.expit(odds)).astype(int)
-    final, fold = fit(2 * odds[0], labels[0]), stratified_folds(labels[0], 5)
-    crossed = np.empty(size)
-    for k in range(5):
-      crossed[fold == k] = fit(2 * odds[0, fold != k], labels[0, fold != k])(2 * odds[0, fold == k])
-    p = final(2 * ODDS)
-    risk_of = np.where(p > 0.5, 1 - truth, truth)
-    for name, chosen, of in zip(CHOSEN, (final(2 * odds[0]), crossed, final(2 * odds[1])), (0, 0, 1), strict=True):
-      cut = selective_threshold(np.maximum(chosen, 1 - chosen), (chosen > 0.5) == labels[of]).cut
-      accepted = np.maximum(p, 1 - p) >= cut
-      broken[name] += bool(accepted.any()) and risk_of[accepted].mean() > 0.05
-      covered[name] += accepted.mean() / REPEATS
-  return [{"chosen_on": name, "repeats": REPEATS, "broken": broken[name] / REPEATS, "coverage": covered[name]}
-          for name in CHOSEN]
-
-
-def _out_of_fold_table(rows: pd.DataFrame) -> str:
-  """Broken guarantees and mean coverage in percent, by what the cut is chosen on."""
-  cells = (100 * rows.broken).map("{:.1f}".format) + (100 * rows.coverage).map(" ({:.0f})".format)
-  table = rows.assign(cell=cells).pivot(index=["calibrator", "size"], columns="chosen_on", values="cell")[[*CHOSEN]]
-  return markdown.table(["calibrator", "n", *CHOSEN], [[name, f"{size:,}", *row] for (name, size), row in zip(
-    table.index, table.values, strict=True)])
-
-
-OUT_OF_FOLD = studies.Study("thresholds_out_of_fold", ("calibrator", "size"), [
-  *itertools.product(FITS, (100, 300, 1000))], _out_of_fold, _out_of_fold_table)
 
 
 def _costs(miss: int, size: int) -> list[dict[str, object]]:
@@ -281,11 +223,12 @@ def main(arguments: list[str] | None = None) -> None:
   parser = commands.parser("experiments.thresholds", __doc__)
   parser.add_argument("predictions", nargs="*", type=pathlib.Path)
   sets = sets_study(parser.parse_args(arguments).predictions)
-  for study in (STUDY, OUT_OF_FOLD, COVERAGE, COSTS, sets):
+  for study in (STUDY, threshold_fits.STUDY, COVERAGE, COSTS, sets):
     study.run()
   studies.write("thresholds.md", "experiments.thresholds", STUDY.page(), sets.page())
   by_risk = STUDY._replace(table=_table_of_risks)
-  studies.write(PAGE, "experiments.thresholds", *(study.page() for study in (by_risk, OUT_OF_FOLD, COVERAGE, COSTS)))
+  studies.write(PAGE, "experiments.thresholds", *(study.page() for study in (
+    by_risk, threshold_fits.STUDY, COVERAGE, COSTS)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The options of ``evaluate`` that ask where to cut, for sets of classes, and what acts cost."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 import csv
 import itertools
 import math
@@ -73,9 +73,8 @@ def check(options: argparse.Namespace) -> None:  # noqa: C901
   if chooses and not (options.fit or options.choose):
     raise UserError("--risk and --sets choose on the predictions of --fit or --choose, and those of --test, which "
                     "judge, must be others: name both, or a cut from before by --cut.")
-  if options.sets is not None and (options.groups or not options.test):
-    raise UserError("--sets are judged on --test, and hold for examples that do not depend on each other: name --test, "
-                    "and leave out --groups.")
+  if options.sets is not None and not options.test:
+    raise UserError("--sets are judged on --test: name it.")
   if options.fail_if is not None and not options.test:
     raise UserError("--fail_if is judged on --test: name it.")
 
@@ -90,14 +89,20 @@ def given(options: argparse.Namespace, *names: str) -> list[str]:
 
 
 def asked(options: argparse.Namespace, test: Predictions, chosen_on: Mapping[str, tuple[Calibrated, str]],
-          say: Callable[[str], None]) -> Asked | None:
-  """Returns what the options ask, or None."""
+          fitted: Collection[str], say: Callable[[str], None]) -> Asked | None:
+  """Returns what the options ask, or None; ``fitted`` has the labels of the fits."""
   if options.risk is options.sets is options.costs is options.ece_limit is None:
     return None
   if test.records and (options.sets or options.costs):
     raise UserError("--sets and --costs are for predictions of classes: records have no class, so leave them out.")
   costs, acts = read_costs(options.costs, test, say) if options.costs else (None, ())
-  stored = {} if options.cut is None else {next(iter(options.calibrators), UNCALIBRATED): options.cut}
+  stored = {}
+  if options.cut is not None:
+    label = next(iter(options.calibrators), UNCALIBRATED)
+    if (own := f"{label} by {options.fit_by}") in fitted:
+      say(f"--cut belongs to the confidences of {own}.")
+      label = own
+    stored = {label: options.cut}
   return Asked(options.risk, options.level, stored, options.sets, costs, acts, chosen_on, bool(options.test),
                options.ece_limit)
 

@@ -122,7 +122,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:  # noqa: C901
       raise UserError(f"{name} has other examples than {test_set}, so that their weights are not known: leave it out "
                       "of --compare.")
   return shared.Inputs(models, fitted, dict.fromkeys(cautions), notes=notes, asked=asked.asked(
-    options, sets[test_set], _chosen_on(options, fit, sets, labelled, fitted, out_of_fold), shared.note))
+    options, sets[test_set], _chosen_on(options, fit, sets, labelled, fitted, out_of_fold), fitted, shared.note))
 
 
 def _chosen_on(options: argparse.Namespace, fit: evaluation.Predictions | None,
@@ -132,7 +132,7 @@ def _chosen_on(options: argparse.Namespace, fit: evaluation.Predictions | None,
   """Returns predictions by label on which a cut and sets are chosen: what judges them and what fits are others."""
   if options.cut is not None or options.risk is options.sets is None:
     return {}
-  part = _read(options.choose, options)[""] if options.choose else fit
+  part = _read(options.choose, options, [options.fit_by] if options.fit_by else ())[""] if options.choose else fit
   excluded = {name: of_set for name, of_set in sets.items() if options.test}
   excluded |= {"--fit": fit} if options.choose and fitted else {}
   part = aligned({**excluded, options.choose or "--fit": part}, shared.note if options.choose else lambda note: None)[
@@ -144,7 +144,7 @@ def _chosen_on(options: argparse.Namespace, fit: evaluation.Predictions | None,
   if options.choose:
     return {label: (calibrated(fitted, label, [part])[0], options.choose) for label in (UNCALIBRATED, *fitted)}
   if out_of_fold is None:
-    out_of_fold = fitting.out_of_fold(fit, labelled, options.folds)
+    out_of_fold = fitting.out_of_fold(fit, labelled, options.folds, fitted, options.fit_by)
   crossed = ", each example calibrated without its fold, so that the guarantee is approximate"
   return {label: (parts[0], f"{options.fit[0]}{crossed if label in fitted else ''}")
           for label, parts in out_of_fold.items()}
@@ -242,7 +242,7 @@ def _check(options: argparse.Namespace) -> None:
   asked.check(options)
   if options.fit_by and not (options.fit and options.test):
     raise UserError("--fit_by needs --fit and --test: it is fitted to the former and judged on the latter.")
-  for flag, others in (("fit_by", ("ensemble", "multilabel", "ood", "risk", "cut", "sets", "costs")),
+  for flag, others in (("fit_by", ("ensemble", "multilabel", "ood")),
                        ("weights", ("ood", "risk", "cut", "sets", "costs"))):
     if getattr(options, flag) and (clashing := asked.given(options, *others)):
       why = ", which counts examples" if flag == "weights" and clashing[0] != "--ood" else ""

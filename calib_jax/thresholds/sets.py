@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 import numpy as np
 
 from calib_jax import _checks as checks
+from calib_jax.intervals.draws import group_numbers
 
 METHODS = ("lac", "aps", "raps")
 ALL_CLASSES = ("the quantile of the scores is 1 or more, so that sets hold every class that is possible; there are too "
@@ -57,8 +58,8 @@ class SetRule(NamedTuple):
 
 
 def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.9, method: str = "lac",
-                    by_class: bool = False, penalty: float = 0.01, rank: int = 5, key: jax.Array | None = None
-                    ) -> SetRule:
+                    by_class: bool = False, penalty: float = 0.01, rank: int = 5, key: jax.Array | None = None,
+                    groups: ArrayLike | None = None) -> SetRule:
   r"""The rule whose sets hold the true class with probability ``coverage`` at least, for exchangeable examples.
 
   With the scores s of the true classes of n calibration examples, a set has the classes whose score is at most the k-th
@@ -78,6 +79,13 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
   Coverage is that over draws of the calibration set and the new example together. A temperature changes the sets of APS
   and RAPS, and can make them larger; of LAC it changes how sizes are spread.
 
+  Of ``groups``, whose rows depend on each other, each counts once: the quantile is the smallest score s for which
+
+  .. math:: \sum_g \frac{1}{m_g} \, |\{i \in g: s_i \le s\}| \ge (G + 1) \text{ coverage}
+
+  with :math:`m_g` rows in group g of G. A random row of a new group then has its true class in the set with probability
+  ``coverage`` at least, for exchangeable groups (Lee, Barber & Willett 2023); without groups that is the rule above.
+
   Args:
     probs: ``[N, K]`` probabilities of calibration examples.
     labels: ``[N]`` integers in ``[0, K)``.
@@ -87,6 +95,7 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
     penalty: λ of RAPS, at least 0.
     rank: k₀ of RAPS, the number of classes without a penalty.
     key: draws u; by default u is 1. Give rules of a key another key for new examples.
+    groups: optional ``[N]`` integers; rows of one value depend on each other, such as questions about one text.
 
   Returns:
     The rule. A warning says if its quantile is 1 or more, so that sets hold every possible class.
@@ -104,9 +113,10 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
   probs, labels = classified(probs, labels)
   rule = SetRule(np.array(math.inf), method, coverage, len(labels), *((penalty, rank) if method == "raps" else ()))
   scores = np.take_along_axis(_scores(probs, rule, key)[0], labels[:, None], axis=1)[:, 0]
-  of_classes = [scores[labels == k] for k in range(probs.shape[1])] if by_class else scores
-  rule = rule._replace(quantile=np.array([_quantile(x, coverage) for x in of_classes] if by_class else
-                                         _quantile(scores, coverage)))
+  group, _ = group_numbers(groups, len(labels))
+  parts = [labels == k for k in range(probs.shape[1])] if by_class else [slice(None)]
+  quantiles = [_quantile(scores[part], coverage, None if group is None else group[part]) for part in parts]
+  rule = rule._replace(quantile=np.array(quantiles if by_class else quantiles[0]))
   if rule.all_classes:
     warnings.warn(f"prediction_sets: {ALL_CLASSES}.", UserWarning, stacklevel=2)
   return rule
@@ -121,10 +131,15 @@ def classified(probs: ArrayLike, labels: ArrayLike | None = None) -> tuple[np.nd
   return probs.astype(np.float64), None if labels is None else np.asarray(labels).astype(np.int64)
 
 
-def _quantile(scores: np.ndarray, coverage: float) -> float:
-  """The ⌈(n + 1) coverage⌉-th smallest of n scores; inf if there are too few."""
-  place = math.ceil((len(scores) + 1) * coverage - 1e-9)
-  return float(np.partition(scores, place - 1)[place - 1]) if place <= len(scores) else math.inf
+def _quantile(scores: np.ndarray, coverage: float, group: np.ndarray | None) -> float:
+  """The ⌈(n + 1) coverage⌉-th smallest of n scores, where each group counts once; inf if there are too few."""
+  if group is None:
+    place = math.ceil((len(scores) + 1) * coverage - 1e-9)
+    return float(np.partition(scores, place - 1)[place - 1]) if place <= len(scores) else math.inf
+  sizes, order = np.bincount(group, minlength=1), np.argsort(scores)
+  counted = np.cumsum(1 / sizes[group[order]])
+  place = int(np.searchsorted(counted, (np.count_nonzero(sizes) + 1) * coverage - 1e-9))
+  return float(scores[order[place]]) if place < len(scores) else math.inf
 
 
 def _scores(probs: np.ndarray, rule: SetRule, key: jax.Array | None) -> tuple[np.ndarray, np.ndarray | None]:

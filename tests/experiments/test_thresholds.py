@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax.thresholds import Threshold
-from experiments import thresholds
+from experiments import threshold_fits, thresholds
 from experiments.common import studies
 from experiments.common.commands import ROOT
 
@@ -23,10 +23,13 @@ def test_a_cut_that_accepts_everything_breaks_a_low_risk_and_none_breaks_nothing
 
 
 def test_a_calibrator_that_knows_nothing_has_no_cut_out_of_fold_and_sets_and_costs_are_counted(monkeypatch, tmp_path):
-  monkeypatch.setattr(thresholds, "REPEATS", 3)
+  for module in (thresholds, threshold_fits):
+    monkeypatch.setattr(module, "REPEATS", 3)
   monkeypatch.setattr(thresholds, "SPLITS", 2)
-  monkeypatch.setitem(thresholds.FITS, "half", lambda odds, labels: lambda new: np.full(new.shape, 0.6))
-  assert [(row["broken"], row["coverage"]) for row in thresholds._out_of_fold("half", 100)] == [(0, 0)] * 3
+  monkeypatch.setitem(threshold_fits.FITS, "half", lambda odds, labels: lambda new: np.full(new.shape, 0.6))
+  assert [(row["broken"], row["coverage"]) for row in threshold_fits.measured("half", 100)] == [(0, 0)] * 3
+  monkeypatch.setitem(threshold_fits.SUBGROUPS, "two", (0.5, (2.7, 0.8)))  # Odds of both signs: half are right enough.
+  assert all(row["broken"] < 0.5 and 0.2 < row["coverage"] < 0.75 for row in threshold_fits.measured("two", 600))
   row, = thresholds._costs(10, 50)
   assert all(row[name] == 1 for name in ("cost", "less_than_never", "less_than_always"))
   np.savez(tmp_path / "mine.npz", logits=np.tile(np.log([[0.7, 0.3]]), (400, 1)), labels=np.arange(400) % 10 > 6)

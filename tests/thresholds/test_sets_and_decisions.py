@@ -52,6 +52,29 @@ def test_coverage_over_draws_is_what_was_asked(method, by_class):
   assert 0.9 - 3 * error < mean < (0.9 + (0.06 if by_class else 1 / 61) + 3 * error)
 
 
+def test_a_group_counts_once_and_a_row_of_a_new_one_is_covered():
+  probs, labels = _drawn(200, 4)
+  alone = prediction_sets(probs, labels)
+  assert prediction_sets(probs, labels, groups=np.arange(200)).quantile == alone.quantile
+  copies = np.repeat(np.arange(200), np.random.default_rng(0).integers(1, 9, 200))  # Of each row, as many as they like.
+  copied = prediction_sets(probs[copies], labels[copies], groups=copies)
+  assert copied.quantile == alone.quantile != prediction_sets(probs[copies], labels[copies]).quantile
+  with pytest.warns(UserWarning, match="too few examples"):  # Two groups are too few for 90%.
+    assert np.isinf(prediction_sets(probs[:80], labels[:80], groups=np.arange(80) // 40).quantile)
+  covered = []
+  for seed in range(300):  # The large groups are the hard ones.
+    rng = np.random.default_rng(seed)
+    hard = rng.uniform(size=240) < 0.3
+    group = np.repeat(np.arange(240), np.where(hard, 12, 1))
+    top = np.where(hard, 0.9, 0.6)[group] + 0.05 * rng.uniform(size=len(group))
+    right = rng.uniform(size=len(group)) < np.where(hard, 0.5, 0.95)[group]
+    probs = np.stack([top, 0.7 * (1 - top), 0.3 * (1 - top)], axis=1)
+    labels, first = np.where(right, 0, rng.integers(1, 3, len(group))), group < 40
+    held = prediction_sets(probs[first], labels[first], groups=group[first])(probs)[np.arange(len(group)), labels]
+    covered.append(np.average(held[~first], weights=(1 / np.bincount(group))[group[~first]]))
+  assert 0.9 - 3 * np.std(covered) / 300**0.5 < np.mean(covered) < 0.94
+
+
 @pytest.mark.parametrize("method", ["aps", "raps"])
 def test_sets_without_a_key_are_never_empty_and_hold_the_true_class_as_often_as_asked(method):
   """Of networks as they are, most of whose examples are sure; the sets of the surest are small."""

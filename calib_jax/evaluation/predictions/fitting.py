@@ -180,15 +180,25 @@ def of_confidences(fitted: Mapping[str, Any], label: str) -> Callable[[np.ndarra
   return after
 
 
-def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator], num_folds: int
-                ) -> dict[str, list[Calibrated]]:
-  """Returns predictions by label, with those before calibration, of calibrators that are fitted to the other folds."""
-  fold, of_folds = subgroup_fits.folds(part, num_folds), []
+def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator], num_folds: int,
+                whole: FittedRows | None = None, by: str = "") -> dict[str, list[Calibrated]]:
+  """Returns predictions by label, with those before calibration, of calibrators that are fitted to the other folds.
+
+  Those that ``whole``, the fit to all examples, has ``by`` subgroup are shrunk in each fold as much as there.
+  """
+  fold, of_folds, others = subgroup_fits.folds(part, num_folds), [], []
   for k in range(num_folds):
-    others = part._replace(**{name: getattr(part, name)[fold != k] for name in (
-      "logits", "labels", "probs", "groups", "weights") if getattr(part, name) is not None})
-    of_folds.append(fit([others], labelled, lambda caution: None))
-  return {UNCALIBRATED: [Calibrated.of(part)]} | {
-    label: [Calibrated(part, jax.jit(calibrator.apply), [of_fold[label][1][0] for of_fold in of_folds],
-                       fold).at_once_if(calibrator.together)]
-    for label, (calibrator, _) in of_folds[0].items()}
+    rows = {name: getattr(part, name)[fold != k] for name in ("logits", "labels", "probs", "groups", "weights")
+            if getattr(part, name) is not None}
+    subgroups = part.subgroups and {name: (of, number[fold != k]) for name, (of, number) in part.subgroups.items()}
+    others.append(part._replace(**rows, subgroups=subgroups))
+    of_folds.append(fit([others[-1]], labelled, lambda caution: None))
+  crossed = {UNCALIBRATED: [Calibrated.of(part)]}
+  for label, (calibrator, _) in of_folds[0].items():
+    apply, params = jax.jit(calibrator.apply), [of_fold[label][1][0] for of_fold in of_folds]
+    crossed[label] = [Calibrated(part, apply, params, fold).at_once_if(calibrator.together)]
+    if by and (own_label := f"{label} by {by}") in (whole or {}):
+      n0, (names, number) = whole[own_label][1][0]["n0"], part.subgroups[by]
+      own = [x for other in others for x in subgroup_fits.shrunk(calibrator, other, by, n0).values()]
+      crossed[own_label] = [Calibrated(part, apply, own, fold * len(names) + number)]
+  return crossed

@@ -49,12 +49,7 @@ def fit(base: calibrators.Calibrator, pooled: Mapping[str, Any], part: Predictio
     say(f"caution: {label} is not fitted by {column}, because it cannot be fitted to parts.")
     return None
   names, number = part.subgroups[column]
-  weights = np.ones(len(number)) if part.weights is None else part.weights / part.weights.mean()
-  logits, apply = jax.numpy.asarray(part.logits), jax.jit(base.apply)
-
-  def fits(counts, n0):
-    return [base.fit(logits, part.labels, weights=np.float32(counts * ((number == k) + n0 / counts.sum())))
-            for k in range(len(names))]
+  weights, logits, apply = _weights(part), jax.numpy.asarray(part.logits), jax.jit(base.apply)
 
   def losses(params_of):
     log_probs = np.asarray(apply(params_of, logits))
@@ -67,7 +62,7 @@ def fit(base: calibrators.Calibrator, pooled: Mapping[str, Any], part: Predictio
       counts, out = weights * (fold != k), fold == k
       losses_by_n0[0, out] = losses(base.fit(logits, part.labels, weights=np.float32(counts)))[out]
       for i, n0 in enumerate(SHRINKAGES, 1):
-        for j, own in enumerate(fits(counts, n0)):
+        for j, own in enumerate(shrunk(base, part, column, n0, counts).values()):
           rows = out & (number == j)
           losses_by_n0[i, rows] = losses(own)[rows]
   except NoWeights as error:
@@ -86,10 +81,23 @@ def fit(base: calibrators.Calibrator, pooled: Mapping[str, Any], part: Predictio
   say(printable(f"{label} by {column}: all examples count as {n0:g} more of each {column}, as cross-validation selects"
                 f"; of a {column} with n examples n / (n + {n0:g}) is its own"
                 f"{f', so that these are mostly pooled: {few}' if few else ''}."))
-  own = dict(zip(names, fits(weights, n0), strict=True))
+  own = shrunk(base, part, column, n0, weights)
   at_bound = any(bool(np.any(x.get("at_bound", False))) for x in own.values())
   calibrator = calibrators.Calibrator(_refuse, _refuse, NAME, {"base": base})
   return calibrator, {"column": column, "n0": n0, "at_bound": at_bound, "pooled": dict(pooled), "own": own}
+
+
+def _weights(part: Predictions) -> np.ndarray:
+  return np.ones(len(part.labels)) if part.weights is None else part.weights / part.weights.mean()
+
+
+def shrunk(base: calibrators.Calibrator, part: Predictions, column: str, n0: float, counts: np.ndarray | None = None
+           ) -> dict[str, dict[str, Any]]:
+  """Returns the fit of each subgroup, to which all examples count as ``n0`` more; ``counts`` weigh the rows."""
+  names, number = part.subgroups[column]
+  counts, logits = _weights(part) if counts is None else counts, jax.numpy.asarray(part.logits)
+  return {name: base.fit(logits, part.labels, weights=np.float32(counts * ((number == k) + n0 / counts.sum())))
+          for k, name in enumerate(names)}
 
 
 def _refuse(*args, **kwargs):

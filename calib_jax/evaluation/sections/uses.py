@@ -68,7 +68,7 @@ def _chosen(asked: Asked, model: Model, label: str) -> tuple[thresholds.SetRule 
     use |= {"guarantee": str(threshold), "cut": threshold.cut}
   if asked.coverage is not None and asked.judges:
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # The reasons say it.
-      rule = thresholds.prediction_sets(probs, labels, coverage=asked.coverage)
+      rule = thresholds.prediction_sets(probs, labels, coverage=asked.coverage, groups=source.part.groups)
   return rule, use
 
 

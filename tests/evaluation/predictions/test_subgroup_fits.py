@@ -9,7 +9,7 @@ import pytest
 from calib_jax import calibrators, evaluation
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.cli import apply, evaluate
-from calib_jax.evaluation.predictions import subgroup_fits
+from calib_jax.evaluation.predictions import fitting, subgroup_fits
 from calib_jax.evaluation.predictions.predictions import Predictions, Subgroups
 from calib_jax.intervals.groups import stratified_folds
 
@@ -66,6 +66,10 @@ def test_fits_and_the_n0_that_is_selected_are_those_of_their_definition(seed, of
   expected = shares(np.ones(len(number), bool), n0)
   np.testing.assert_allclose([params["own"][name]["share"] for name in NAMES], expected, rtol=1e-5)
   np.testing.assert_allclose(_probabilities(fitted, part), expected[number], rtol=1e-5)
+  # A cut is chosen on rows whose subgroup is fitted without their fold.
+  crossed = fitting.out_of_fold(part, {"mine": SHARE}, 5, fitted, "task")["mine by task"][0].log_probs()
+  p = np.choose(fold, [shares(fold != k, n0)[number] for k in range(5)])
+  np.testing.assert_allclose(np.exp(crossed[:, 1]), p, rtol=1e-5)
   # Subgroups that were not fitted have the calibrator of all.
   new = part._replace(subgroups={"task": Subgroups(("new",), np.zeros_like(number))})
   np.testing.assert_allclose(_probabilities(fitted, new), part.labels.mean(), rtol=1e-5)
@@ -105,8 +109,14 @@ def test_the_command_stores_what_apply_gives_and_says_what_is_missing(tmp_path, 
   (tmp_path / "new.jsonl").write_text('{"confidence": 0.5, "task": "x"}\n')
   assert apply.main([*options, f"--predictions={tmp_path / 'new.jsonl'}"]) == 0
   assert "was not fitted to task x, so that these rows have that of all examples" in capsys.readouterr().err
-  assert evaluate.main([*command, "--risk=0.1"]) == 2
-  assert "--fit_by cannot be combined with --risk: leave one of them out" in capsys.readouterr().err
+  assert evaluate.main([*command, "--risk=0.3", f"--out={tmp_path / 'cut'}"]) == 0
+  uses = json.loads((tmp_path / "cut/results.json").read_text())["uses"]["test"]
+  assert "without its fold" in uses["platt by task"]["chosen_on"] and uses["platt by task"]["accepted"] > 0.3
+  cut = f"--cut={uses['platt by task']['cut']}"
+  assert evaluate.main([*command, "--risk=0.3", cut, f"--out={tmp_path / 'again'}"]) == 0
+  assert "--cut belongs to the confidences of platt by task." in capsys.readouterr().err
+  again = json.loads((tmp_path / "again/results.json").read_text())["uses"]["test"]["platt by task"]
+  assert again["accepted"] == uses["platt by task"]["accepted"]
 
 
 def test_a_calibrator_that_cannot_be_fitted_to_parts_is_named():
