@@ -39,6 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
                       help="the predictions to calibrate, with or without labels")
   parser.add_argument("--out", metavar="FILE", required=True, help="the file to write, of any of these kinds: "
                       f"{', '.join(streaming.SUFFIXES)}")
+  parser.add_argument("--temperatures", metavar="FILE", help="also writes the temperatures as JSON that servers read, "
+                      "such as {\"choice\": 2.7, \"noul\": 0.8} of temperature_scaling that was fitted to each type")
   parser.add_argument("--logits", action="store_true", help="reads scores as logits, even if they seem probabilities")
   parser.add_argument("--percent", action="store_true", help="reads probabilities as percentages, from 0 to 100")
   options = parser.parse_args(arguments)
@@ -67,24 +69,40 @@ def _applied(options: argparse.Namespace) -> None:
   def say(text: str) -> None:
     shared.note(f"{options.predictions}{text}")
 
+  temperatures = _temperatures(fitted, by, options.calibrator) if options.temperatures else {}
   if by:
     by["is_csv"] = pathlib.Path(options.predictions).suffix.lower() in SEPARATORS
   with about(options.predictions):
     if (answered := _answered(options.predictions)) is not None:
-      number = _mended(answered, fitted, options, say, by)
-      print(printable(f"{options.out} has the probabilities of {number:,} answers by {fitted.calibrator.name}."))
-      return
-  with about(options.predictions), streaming.opened(options.predictions, say,
-                                                    at_once=fitted.calibrator.together,
-                                                    records=fitted.calibrator.records) as source:
+      number, noun = _mended(answered, fitted, options, say, by), "answers"
+    else:
+      number, noun = _written(out, fitted, options, say, by), "rows"
+  calibrator = fitted.calibrator.options["base"] if fitted.calibrator.records else fitted.calibrator
+  fitted_to = f", fitted to each {by['column']}" if by else ""
+  print(printable(f"{options.out} has the probabilities of {number:,} {noun} by {calibrator.name}{fitted_to}."))
+  if temperatures:
+    write_text(pathlib.Path(options.temperatures), json.dumps(temperatures, indent=2, ensure_ascii=False) + "\n")
+    print(printable(f"{options.temperatures} has the temperature of each {by['column']}."))
+
+
+def _written(out: pathlib.Path, fitted: calibrators.Fitted, options: argparse.Namespace, say: Callable[[str], None],
+             by: Mapping[str, Any]) -> int:
+  """Writes a file of rows with other probabilities, and returns their number."""
+  with streaming.opened(options.predictions, say, at_once=fitted.calibrator.together,
+                        records=fitted.calibrator.records) as source:
     rows = calibrated(fitted, source, options, say, by)
     if (first := next(rows, None)) is None:
       raise FileError(" holds no rows.")
-    number = writing.write(out, source, itertools.chain([first], rows))
-  calibrator = fitted.calibrator.options["base"] if fitted.calibrator.records else fitted.calibrator
-  fitted_to = f", fitted to each {by['column']}" if by else ""
-  print(printable(f"{options.out} has the probabilities of {number:,} rows by {calibrator.name}"
-                  f"{fitted_to}."))
+    return writing.write(out, source, itertools.chain([first], rows))
+
+
+def _temperatures(fitted: calibrators.Fitted, by: Mapping[str, Any], path: str) -> dict[str, float]:
+  """Returns the temperature of each subgroup; a UserError where there are none."""
+  if not by or fitted.calibrator.name != "temperature_scaling":
+    raise UserError(f"--temperatures has one number for each subgroup, and {path} holds {fitted.calibrator.name}"
+                    f"{'' if by else ' of all examples'}: fit it by evaluate --calibrators temperature_scaling "
+                    "--fit_by type, where that lowers the log loss.")
+  return {name: float(params["temperature"]) for name, params in by["own"].items()}
 
 
 def _answered(path: str) -> list[dict[str, Any]] | None:

@@ -191,7 +191,7 @@ def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order:
   """
   reading = {"groups": options.groups, "by": by, "weights": options.weights, **shared.reading(options)}
   if options.task == "multilabel":
-    del reading["ignore_label"]
+    del reading["ignore_label"], reading["form"]
     return evaluation.load_labels(path, order=order, **reading)
   part = evaluation.load(path, **reading)
   if options.task == "binary" and part.records:

@@ -18,7 +18,7 @@ from calib_jax._system.errors import UserError, printable
 from calib_jax._system.files import check_local, stem, write_npz, write_text
 from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.columns import ClasswiseError, numbers_of
-from calib_jax.evaluation.predictions import automatic, subgroup_fits
+from calib_jax.evaluation.predictions import automatic, logs, subgroup_fits
 from calib_jax.evaluation.predictions.fitting import FittedRows, Model
 from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.evaluation.reports import formats, outputs
@@ -37,6 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--percent", action="store_true", help="reads probabilities as percentages, from 0 to 100")
   parser.add_argument("--ignore_label", type=int, metavar="LABEL",
                       help="leaves out rows with this label, such as -100, which are not scored")
+  parser.add_argument("--form", choices=(*logs.FORMS, logs.TABLE), default="",
+                      help="what a log is, or table for none, where its keys do not tell")
   parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=[],
                       help="the calibrators to fit, by default those that the evidence recommends for so many examples "
                       "and classes; auto selects one by cross-validation on what it is fitted to")
@@ -143,7 +145,8 @@ def note(text: str) -> None:
 
 def reading(options: argparse.Namespace) -> dict[str, Any]:
   """Returns what the options say of how files are read, as arguments of ``evaluation.load``."""
-  return {"logits": options.logits, "percent": options.percent, "ignore_label": options.ignore_label, "say": note}
+  return {"logits": options.logits, "percent": options.percent, "ignore_label": options.ignore_label,
+          "form": options.form, "say": note}
 
 
 def write(options: argparse.Namespace, results: Results, inputs: Inputs) -> None:

@@ -49,9 +49,12 @@ def lists_of(row: Mapping[str, Any]) -> list[str]:
 
 
 def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say: Callable[[str], None],
-                 multilabel: bool) -> headers.FileTable:
-  """Reads all objects, each after its place; a log's are its rows. A key with lists, or numbers by class, is [N, K]."""
-  is_log, objects = logs.rows(objects, say)
+                 multilabel: bool, form: str = "", name: str = "") -> headers.FileTable:
+  """Reads all objects, each after its place; a log's are its rows. A key with lists, or numbers by class, is [N, K].
+
+  ``form`` and the ``name`` of the file are those of ``logs.rows``.
+  """
+  is_log, objects = logs.rows(objects, say, form, name)
   if is_log:
     extra = list(dict.fromkeys([*extra, logs.ID]))
   first = first_of(ahead := list(itertools.islice(objects, 1)))

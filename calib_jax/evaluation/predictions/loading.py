@@ -21,7 +21,7 @@ MOST_SUBGROUPS = 100
 
 
 def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
-         logits: bool = False, percent: bool = False, ignore_label: int | None = None,
+         logits: bool = False, percent: bool = False, ignore_label: int | None = None, form: str = "",
          say: Callable[[str], None] = lambda note: None) -> Predictions:
   """Reads predictions of any framework, without pickle.
 
@@ -43,6 +43,7 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     logits: whether scores are logits also if they look like probabilities.
     percent: whether scores are percentages, from 0 to 100.
     ignore_label: the label of rows that are not scored, such as -100, which are left out; None to leave out none.
+    form: the form of a log, one of ``logs.FORMS``, or ``"table"``, where its keys fit several; "" to tell by the keys.
     say: is called with a sentence for each choice between readings of the file.
 
   Returns:
@@ -53,7 +54,8 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
   """
   is_csv = pathlib.Path(path).suffix.lower() in SEPARATORS  # Where an empty cell is nothing.
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, _extra(groups, by, weights), note, ignore_label=ignore_label, groups=groups)
+    arrays = reading.arrays(path, _extra(groups, by, weights), note, ignore_label=ignore_label, groups=groups,
+                            form=form)
     name, label = reading.outputs_and_labels(arrays)
     weights = without_weight_0(arrays, name, weights, note) if weights else None
     are_records = name in headers.CONFIDENCES

@@ -1,6 +1,7 @@
 """Logs of evaluations and answers of decision models are read as they are, by the keys that they have."""
 
 import json
+import math
 import zipfile
 
 import numpy as np
@@ -10,7 +11,7 @@ from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
 from calib_jax.cli import apply
 from calib_jax.cli import evaluate as command
-from calib_jax.evaluation.predictions import logs
+from calib_jax.evaluation.predictions import logs, subgroup_fits
 
 RNG = np.random.default_rng(0)
 OPTIONS = {"team": ["billing", "tech", "sales"], "mood": ["bad", "good"]}
@@ -45,6 +46,12 @@ def _harness(i):
 def _inspect(i):
   return {"id": i // 2, "epoch": i % 2, "input": "secret", "scores": {"stated": {
     "value": "CI"[i % 2], "metadata": {"confidence": 0.5 + i / 100}}}}
+
+
+def _with_letters(i):
+  top = [{"token": letter, "logprob": math.log(p)} for letter, p in zip("ABC", TICKETS[i]["team"], strict=True)]
+  return {"id": i, "input": "secret", "choices": ["x", "y", "z"], "target": "ABC"[i % 3], "scores": {"choice": {
+    "value": "C"}}, "output": {"choices": [{"logprobs": {"content": [{"token": "A", "top_logprobs": top[::-1]}]}}]}}
 
 
 def _lines(path, objects):
@@ -124,6 +131,23 @@ def test_samples_of_inspect_are_records_and_epochs_of_a_sample_one_group(kind, t
   assert len(np.unique(part.groups)) == 20
 
 
+def test_letters_of_choices_are_options_and_a_form_is_told_or_given(tmp_path):
+  (tmp_path / "letters.json").write_text(json.dumps({"samples": [_with_letters(i) for i in range(40)]}))
+  part = evaluation.load(tmp_path / "letters.json")
+  np.testing.assert_allclose(np.exp(part.logits), [x["team"] for x in TICKETS], rtol=1e-5)
+  assert part.classes == ("A", "B", "C") and part.labels.tolist() == [i % 3 for i in range(40)]
+  # A text that is called response is a column of a table, and no batch; both kinds of keys need a word.
+  plain = {"response": "a text", "label": 1, "probs": [0.4, 0.6]}
+  assert evaluation.load(_lines(tmp_path / "plain.jsonl", [plain] * 9)).logits.shape == (9, 2)
+  both = _lines(tmp_path / "both.jsonl", [_systemone(i) | {"confidence": 0.5, "correct": i % 2} for i in range(9)])
+  shapes = [evaluation.load(both, form=form).logits.shape for form in ("decisions", "table")]
+  assert shapes == [(27, 3), (9, 2)]
+  with pytest.raises(UserError, match="is not of the form hle: its objects have state, answers, labels"):
+    evaluation.load(both, form="hle")
+  samples = _lines(tmp_path / "samples_arc_easy_2026-11-01T10-20-30.123.jsonl", map(_harness, range(9)))
+  assert evaluation.load(samples, by=["task"]).subgroups["task"].names == ("arc_easy",)
+
+
 def test_judged_answers_batches_and_lists_of_records_are_read(tmp_path):
   (tmp_path / "hle.json").write_text(json.dumps({f"id{i}": {"judge_response": {
     "confidence": 80 + i, "correct": "yes" if i % 3 else "no"}} for i in range(12)}))
@@ -142,6 +166,11 @@ def test_judged_answers_batches_and_lists_of_records_are_read(tmp_path):
 @pytest.mark.parametrize(("name", "text", "message"), [
   ("x.jsonl", json.dumps(_systemone(0) | {"labels": {}}), "line 1 is not as answers of a decision model are .*'team'"),
   ("x.jsonl", json.dumps(_systemone(0)) + "\n" + json.dumps({"answers": 3, "labels": {}}), "line 2 is not as answers"),
+  ("x.jsonl", json.dumps(_systemone(0)) + "\n" + json.dumps(_harness(0)), "line 2 is not as answers .* 'answers'"),
+  ("x.jsonl", json.dumps(_systemone(0)) + "\n" + json.dumps(_systemone(1))[:-9], "line 2 cannot be read as JSON"),
+  ("x.jsonl", json.dumps(_harness(0) | {"answers": {}, "labels": {}}), "by --form, one of decisions, lm_eval"),
+  ("x.jsonl", json.dumps(_systemone(0) | {"confidence": 0.5, "correct": 1}), "by --form, one of decisions, table"),
+  ("x.json", json.dumps([_with_letters(0) | {"choices": list("wxyz")}]), "its top_logprobs lack D: log more of them"),
   ("x.jsonl", json.dumps(_harness(0) | {"filtered_resps": ["a text"]}), "answers are texts without log-likelihoods"),
   ("x.jsonl", json.dumps(_harness(0) | {"acc": 1.0 - _harness(0)["acc"]}), "its acc [01] says otherwise"),
   ("x.json", json.dumps([_inspect(0) | {"scores": {name: {"value": "C", "metadata": {"confidence": 0.5}}
@@ -191,3 +220,15 @@ def test_apply_mends_the_probabilities_of_answers_and_nothing_else(form, tmp_pat
       assert answer["type"] == mended["type"] and mended.get("confidence", q.max()) == q.max()
   assert apply.main([f"--calibrator={file}", f"--predictions={paths[1]}", f"--out={tmp_path / 'x.csv'}"]) == 2
   assert "are written as they are read, as .jsonl" in capsys.readouterr().err
+  wanted = [f"--predictions={paths[1]}", f"--out={out}", f"--temperatures={tmp_path / 't.json'}"]
+  assert apply.main([f"--calibrator={file}", *wanted]) == 2
+  assert "has one number for each subgroup, and" in capsys.readouterr().err
+  params = {name: {"temperature": np.float32(x)} for name, x in (("choice", 2.5), ("noul", 0.5), ("predicate", 0.5))}
+  subgroup_fits.save(tmp_path / "by.npz", calibrators.Fitted(
+    calibrators.Calibrator(None, None, subgroup_fits.NAME, {"base": calibrators.temperature_scaling()}),
+    {"column": "type", "n0": 30.0, "pooled": {"temperature": np.float32(2)}, "own": params}))
+  assert apply.main([f"--calibrator={tmp_path / 'by.npz'}", *wanted]) == 0
+  assert json.loads((tmp_path / "t.json").read_text()) == {"choice": 2.5, "noul": 0.5, "predicate": 0.5}
+  p, q = (np.array(list(logs.probabilities_of(logs.answers_of(json.loads(path.read_text().splitlines()[0]))["team"])
+                        .values())) for path in (paths[1], out))
+  np.testing.assert_allclose(q, p ** (1 / 2.5) / np.sum(p ** (1 / 2.5)), rtol=1e-4)
