@@ -264,9 +264,10 @@ def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray 
     by_row = dict(zip(rows, map(resamples.mean_first, np.split(by_seed, places[:-1], axis=1)), strict=True))
     return np.concatenate([*by_row.values(), *(by_row[a][:, :1] - by_row[b][:, :1] for a, b in pairs)], axis=1)
 
+  steps = [x.steps(values.correct[:, s]) for x, (values, s) in zip(ordered, seeds, strict=True)] if curves else []
+
   def of_resamples(counts):
-    return every_number(counts, (x.steps(counts, values.correct[:, s])
-                                 for x, (values, s) in zip(ordered, seeds, strict=True)))
+    return every_number(counts, (of_row(counts) for of_row in steps))
 
   if block is None:
     ends = resamples.percentile(of_resamples, summands.shape[1], key=key, num_resamples=num_resamples,
@@ -276,7 +277,7 @@ def _joint(rows: Mapping[Hashable, Values], ordered: Ordered, block: np.ndarray 
                                               size=resamples.CELLS)
     every = np.ones((1, len(block)), np.int32)
     value = every_number(np.ones((1, summands.shape[1])), (  # Generators, which nothing reads without curves.
-      x.exact.steps(every, values.correct[:, s]) for x, (values, s) in zip(ordered, seeds, strict=True)))[0]
+      x.exact.steps(values.correct[:, s])(every) for x, (values, s) in zip(ordered, seeds, strict=True)))[0]
     ends = [value, *(end + value - approximate for end in ends)]
   ends_of_rows = places + np.arange(1, 1 + len(places))
   *by_row, by_pair = zip(*(np.split(x, ends_of_rows) for x in ends), strict=True)

@@ -11,6 +11,7 @@ Examples may have weights, whole numbers of ``units``: their sums are integers t
 no rounding behind. Only the debiased error and the sweep depend on the unit.
 """
 
+from collections.abc import Callable
 import functools
 import itertools
 from typing import NamedTuple
@@ -64,18 +65,23 @@ class Ordered:
     """Itself; ``Blocks`` are approximate, and have one that is not."""
     return self
 
-  def steps(self, counts: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns the steps that have errors in the sample, as ``risk_coverage`` takes them, of integers ``[R, N]``."""
+  def steps(self, correct: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, ...]]:
+    """Returns a function of integers ``[R, N]`` to the steps that have errors, as ``risk_coverage`` takes them."""
     order = self.order[::-1]  # From the most confident example down.
     starts = len(order) - 1 - self.ends[::-1]
     wrong = ~correct[order]
-    steps = np.flatnonzero(np.add.reduceat(wrong, starts, dtype=np.int64))
-    counts = counts.take(order, axis=1)
-    taken = prefix_sums(counts)
     at = np.flatnonzero(wrong)
     step_of = np.searchsorted(starts, at, side="right") - 1  # Every step that has errors, once for each of them.
-    errors = np.add.reduceat(counts[:, at], np.searchsorted(step_of, steps), axis=1) if len(at) else counts[:, :0]
-    return taken[:, starts[steps]], taken[:, np.append(starts, len(order))[steps + 1]], errors, taken[:, -1:]
+    steps, first = np.unique(step_of, return_index=True)
+    before, after = starts[steps], np.append(starts, len(order))[steps + 1]
+
+    def of_resamples(counts):
+      counts = counts.take(order, axis=1)
+      taken = prefix_sums(counts)
+      errors = np.add.reduceat(counts[:, at], first, axis=1) if len(at) else counts[:, :0]
+      return taken[:, before], taken[:, after], errors, taken[:, -1:]
+
+    return of_resamples
 
   def _prefix_sums(self, x: np.ndarray) -> np.ndarray:
     sums = prefix_sums(x)
@@ -125,12 +131,15 @@ class Blocks:
     """The examples in the order of their own confidences."""
     return Ordered(self._confidence, self.num_bins, self._weights)
 
-  def steps(self, counts: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns all cells as ``Ordered.steps`` does, of counts of blocks."""
-    sums = self.sums(counts, correct)
-    total = sums.size[:, -1:]
-    errors = np.diff(sums.size - sums.correct, axis=1)
-    return total - sums.size[:, :0:-1], total - sums.size[:, -2::-1], errors[:, ::-1], total
+  def steps(self, correct: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, ...]]:
+    """Returns a function to all cells as ``Ordered.steps`` does, of counts of blocks."""
+    def of_resamples(counts):
+      sums = self.sums(counts, correct)
+      total = sums.size[:, -1:]
+      errors = np.diff(sums.size - sums.correct, axis=1)
+      return total - sums.size[:, :0:-1], total - sums.size[:, -2::-1], errors[:, ::-1], total
+
+    return of_resamples
 
 
 def prefix_sums(x: np.ndarray, dtype: type = np.int64) -> np.ndarray:

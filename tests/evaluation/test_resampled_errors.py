@@ -64,7 +64,7 @@ def test_a_sweep_through_examples_in_order_takes_each_as_a_bin():
 def test_the_risk_of_a_tie_is_the_mean_over_its_orders(kind):
   confidence, correct, counts = _resamples(kind)
   risks = (0.2, 0.4)
-  actual = resampled_errors.risk_coverage(*resampled_errors.Ordered(confidence, NUM_BINS).steps(counts, correct), risks)
+  actual = resampled_errors.risk_coverage(*resampled_errors.Ordered(confidence, NUM_BINS).steps(correct)(counts), risks)
   for row, values in zip(counts, actual, strict=True):
     c, wrong = np.repeat(confidence, row), ~np.repeat(correct, row)
     size, (curve, best) = np.arange(1, len(c) + 1), (references.risk_coverage(score, wrong) for score in (c, ~wrong))
@@ -88,7 +88,7 @@ def test_cells_of_blocks_have_the_sums_of_the_examples_of_the_blocks(kind):
                                  atol=1e-9, err_msg=name)
     np.testing.assert_allclose(resampled_errors.smooth(actual), resampled_errors.smooth(expected), rtol=1e-5, atol=1e-9)
   actual, expected = (resampled_errors.risk_coverage(*steps, (0.2, 0.4)) for steps in (
-    cells.steps(counts, correct), ordered.steps(counts[:, block], correct)))
+    cells.steps(correct)(counts), ordered.steps(correct)(counts[:, block])))
   np.testing.assert_allclose(actual, expected, rtol=1e-9)
   # A few cells keep the sums of equal-width bins.
   few = resampled_errors.Blocks(confidence, correct, block, NUM_BINS, num_cells=5)
