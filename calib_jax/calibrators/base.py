@@ -47,7 +47,8 @@ class Calibrator:
       stands: integer weights are repeated rows. A fit raises ValueError if a logit that counts is NaN or inf, a label
       is out of range or of a class that its row does not have, or nothing counts. Within ``jit`` and ``vmap`` it cannot
       raise; ``converged`` is then False.
-    apply: ``apply(params, logits)``, pure, returns the log-probabilities of logits ``[..., K]``.
+    apply: ``apply(params, logits)``, pure, returns the log-probabilities of logits ``[..., K]``. Of a factory's
+      calibrator it is one compiled program outside of ``jax.jit`` too, which serves a range of numbers of rows.
     name: the name of the factory in ``CALIBRATORS``; empty for functions of your own, which are pickled as they are.
     options: the factory's arguments by name.
     together: whether ``apply`` is a function of all rows together, as in ``label_shift``. Otherwise an
@@ -62,6 +63,11 @@ class Calibrator:
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   together: bool = False
   records: bool = False
+
+  def __post_init__(self):
+    """Makes ``apply`` one program; functions of one's own may be NumPy's."""
+    if self.name and not self.together and not isinstance(self.apply, functools.partial):
+      object.__setattr__(self, "apply", functools.partial(_applied, self, self.apply))
 
   def __call__(self, *args: Any, **kwargs: Any) -> None:
     """Says what to call in place of a calibrator, which is not fitted."""
@@ -138,7 +144,7 @@ class Fitted:
   def __call__(self, logits: Array) -> Array:
     """Returns the calibrated log-probabilities of logits ``[..., K]``."""
     try:
-      return _applied(self.calibrator, self.params, logits)
+      return self.calibrator.apply(self.params, logits)
     except (TypeError, ValueError) as error:
       number = np.shape(logits)[-1:]
       if not self.num_classes or not number or number[0] == self.num_classes:
@@ -154,18 +160,17 @@ class Fitted:
 PADDED = 2**21  # Numbers of logits up to which rows are padded.
 
 
-def _applied(calibrator: Calibrator, params: Any, logits: ArrayLike) -> Array:
-  """``calibrator.apply`` as one compiled program, which serves a range of numbers of rows.
+def _applied(calibrator: Calibrator, apply: Callable[[Any, Array], Array], params: Any, logits: ArrayLike) -> Array:
+  """What ``apply`` of a calibrator gives, by one compiled program, which serves a range of numbers of rows.
 
   Outside of ``jax.jit`` each operation of ``apply`` would be compiled for each number of rows: some 20 programs and a
   second for every size of a batch, until the process has no place left for them.
   """
-  parts = [calibrator, *(x for x in calibrator.options.values() if isinstance(x, Calibrator))]
-  is_own = not all(x.name for x in parts)  # Functions of one's own may be NumPy's.
-  if is_own or calibrator.together or checks.is_traced(logits, *jax.tree.leaves(params)):
-    return calibrator.apply(params, logits)
+  is_own = any(isinstance(x, Calibrator) and not x.name for x in calibrator.options.values())
+  if is_own or not np.ndim(logits) or not np.size(logits) or checks.is_traced(logits, *jax.tree.leaves(params)):
+    return apply(params, logits)
   rows = np.asarray(logits) if isinstance(logits, np.ndarray) or checks.is_on_host(logits) else None
-  if rows is None or not rows.ndim or not 0 < rows.size <= PADDED or rows.dtype not in (np.float32, np.float64):
+  if rows is None or rows.size > PADDED or rows.dtype not in (np.float32, np.float64):
     logits = checks.floating(logits, "logits")
     checks.warn_of_probs(logits)
     return _compiled_apply(calibrator, params, logits)

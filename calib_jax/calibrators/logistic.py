@@ -177,17 +177,25 @@ def _solve_beta(odds: Array, happened: Array, counts: Array) -> dict:
     def fit(face):
       return _logistic(features * face[None, :], y, weights)
 
-    def best_of(unbound):
-      # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
-      fits = jax.tree.map(lambda x, others: jnp.concatenate([x[None], others]), unbound, jax.lax.map(fit, faces[1:]))
-      values = jax.lax.map(lambda at: nll(rows, y, weights, at), fits[0])
-      best = jnp.argmin(jnp.where(jnp.all(fits[0][:, :2] >= 0, axis=1), values, jnp.inf))
-      return jax.tree.map(lambda x: x[best], fits)
+    def goes_on(state):
+      # Where the optimum is at infinity, all of the NLL is left to gain, and a fit on the bounds may end at less.
+      number, (at, left, _), values = state
+      is_best = jnp.all(at[0, :2] >= 0) & (left[0] <= 1e-3 * values[0])
+      return (number < 1) | ((number < len(faces)) & ~is_best)
 
-    unbound = fit(faces[0])
-    # Where the optimum is at infinity, all of the NLL is left to gain, and a fit on the bounds may end at less.
-    is_best = jnp.all(unbound[0][:2] >= 0) & (unbound[1] <= 1e-3 * nll(rows, y, weights, unbound[0]))
-    at, left, iterations = jax.lax.cond(is_best, lambda fits: fits, best_of, unbound)
+    def add(state):
+      number, fits, values = state
+      new = fit(faces[number])
+      return (number + 1, jax.tree.map(lambda all_of, x: all_of.at[number].set(x), fits, new),
+              values.at[number].set(nll(rows, y, weights, new[0])))
+
+    # A loop, which compiles one fit for the first face and the others.
+    none = jax.tree.map(lambda x: jnp.zeros((len(faces), *x.shape), x.dtype), jax.eval_shape(fit, faces[0]))
+    start = jnp.int32(0), none, jnp.full(len(faces), jnp.inf, y.dtype)
+    number, fits, values = jax.lax.while_loop(goes_on, add, start)
+    # A convex problem's optimum under the bounds is the best of the optima on their faces that satisfy them.
+    best = jnp.argmin(jnp.where(jnp.all(fits[0][:, :2] >= 0, axis=1), values, jnp.inf))
+    at, left, iterations = jax.tree.map(lambda x: x[jnp.where(number == 1, 0, best)], fits)
     return at, jnp.maximum(left, _gain_of_rising(features, y, weights, at)), iterations
 
   return _by_column(class_fit, odds, happened, counts, names="abc", mirror=((1, 0, 2), (1, 1, -1)), may_fall=False)
