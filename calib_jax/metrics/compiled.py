@@ -82,6 +82,18 @@ def of_classes(formula: Callable[..., Any], probs: ArrayLike, labels: ArrayLike,
   return result
 
 
+def in_pieces(rows: Callable[..., tuple], probs: ArrayLike, labels: ArrayLike) -> tuple[Array, ...] | None:
+  """What ``rows`` of ``of_classes`` returns of a large NumPy array, in the shape of the labels; None of another one."""
+  if type(probs) is not np.ndarray or probs.size <= PIECE or not checks.are_checked(probs, labels):
+    return None
+  if not _is_plain(probs, labels):
+    return None
+  values, is_wrong = _in_pieces(rows, probs, np.asarray(labels), None)
+  if is_wrong:
+    checks.class_values(probs, labels)
+  return tuple(jnp.asarray(x.reshape(labels.shape)) for x in values)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _of_classes(formula, rows, options, tolerance, probs, labels, where, weights, *arrays):  # noqa: PLR0917
   """The formula and, with a ``tolerance`` of sums, whether a row breaks a rule: one program, which reads once."""

@@ -12,7 +12,7 @@ from calib_jax._numerics.binning import masked_mean
 from calib_jax._numerics.softmax import one_hot
 from calib_jax.confidence import negative_entropy
 from calib_jax.intervals.bias_models import unbiased
-from calib_jax.metrics.compiled import of_classes
+from calib_jax.metrics.compiled import in_pieces, of_classes
 
 Array = jax.Array
 
@@ -36,6 +36,8 @@ def top_label(probs: ArrayLike, labels: ArrayLike) -> tuple[Array, Array]:
   (Array([0.5, 0.9], dtype=float32), Array([False,  True], dtype=bool))
   """
   probs, labels = checks.array(probs, "probs"), checks.array(labels, "labels")
+  if of_pieces := in_pieces(top_of_classes, probs, labels):
+    return of_pieces
   checks.class_values(probs, labels)
   return _compiled_top_label(probs, labels)
 

@@ -79,6 +79,19 @@ def test_large_numpy_arrays_are_read_in_pieces_to_the_same_value_and_refusals(na
     metric(probs, np.where(np.arange(61) == 3, 2**32, labels))
 
 
+def test_the_top_label_of_a_large_numpy_array_is_that_of_its_pieces(monkeypatch):
+  probs, labels = _data(60, 5)
+  arrays = [(probs, labels), (probs.reshape(4, 15, 5).astype(np.float64), labels.reshape(4, 15))]
+  whole = [metrics.top_label(*pair) for pair in arrays]
+  monkeypatch.setattr("calib_jax.metrics.compiled.PIECE", 40)
+  for pair, expected in zip(arrays, whole, strict=True):
+    for a, b in zip(metrics.top_label(*pair), expected, strict=True):
+      assert a.shape == b.shape and a.dtype == b.dtype and isinstance(a, jax.Array)
+      np.testing.assert_array_equal(a, b)
+  with pytest.raises(ValueError, match="labels must be in .*: 1 of 60 rows is not; the first, row 3, holds 9"):
+    metrics.top_label(probs, np.where(np.arange(60) == 3, 9, labels))
+
+
 def test_the_gradient_of_the_brier_score_is_that_of_its_formula():
   probs, labels = _data(9, 4)
   slope = jax.jit(jax.grad(lambda p: metrics.brier_score(p, labels)))(probs)
