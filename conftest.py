@@ -12,8 +12,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # A worker has a core: on two busy ones scikit-learn's threads wait for each other up to a hundred times as long.
-for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-  os.environ.setdefault(threads, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Most of the tests' time is compilation, and these flags take two thirds of that away. CALIB_JAX_FULL_OPTIMIZATION=1
 # compiles as users do. XLA refuses unknown flags, so that each stands only where a version that knows it is installed.
 os.environ["XLA_FLAGS"] = " ".join([

@@ -17,10 +17,10 @@ def of_section(name: str, section: Section) -> ReportFigure:
   """Returns the figure of a section."""
   def draw(shown):
     content = shown.results.sections.get(name)
-    return section.figure(content, curves) if content else None
+    return section.figure(content, shown.results, curves) if content else None
 
   def finding(shown):
-    return section.finding(shown.results.sections[name])
+    return section.finding(shown.results.sections[name], shown.results)
 
   return ReportFigure(draw, section.caption, section.figure_place, finding=finding)
 

@@ -41,11 +41,13 @@ def write(path: pathlib.Path, results: evaluation.Results, *, title: str, figure
     command: the command that repeats the evaluation.
     logs: what the figure of training was drawn from, as ``figures`` takes it.
   """
+  tables = sections.tables(results)
+  first, others = ([table for table in tables if table.first is is_first] for is_first in (True, False))
   shown, template = Shown(results, logs), jinja2.Environment(autoescape=True)
   template.filters["stacked"] = _stacked
   page = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
     title=title, sentences=results.verdict.lines, note=f"{evaluation.note(results)} {MARKS}",
-    tables=[_marked(results, "Results"), *_every_metric(results), *sections.tables(results)],
+    first=len(first), tables=[*first, _marked(results, "Results"), *_every_metric(results), *others],
     figures=[_picture(name, file, shown) for name, file in figures.items()], command=command,
     config=json.dumps(config, indent=2) if config else "", environment=json.dumps(environment, indent=2),
     parameters=json.dumps(formats.parameters(results), indent=2))

@@ -21,6 +21,7 @@ class Table:
   head: Sequence[str]  # The headings of the columns.
   rows: Sequence[Sequence[str]]  # The cells of each row, texts or markup.
   grey: Sequence[int] = ()  # The numbers of the rows that are shown in grey.
+  first: bool = False  # Whether the page has it before the results.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +35,12 @@ class Section:
   table: Callable[[Mapping[str, Any], Results], Table | Iterable[Table]]
   in_json: int  # The sections are computed and written in the order of this number.
   on_page: int  # The tables are in the order of this number.
-  # A function of content that is not empty, and of the module ``reports.curves``, to Matplotlib axes; None for no
-  # figure.
-  figure: Callable[[Mapping[str, Any], Any], Any] | None = None
+  # A function of content that is not empty, of the results, and of the module ``reports.curves``, to Matplotlib axes;
+  # None for no figure.
+  figure: Callable[[Mapping[str, Any], Results, Any], Any] | None = None
   caption: str = ""  # The caption of the figure.
-  # A function of content that is not empty to a sentence that says what the figure shows.
-  finding: Callable[[Mapping[str, Any]], str] = lambda content: ""
+  # A function of content that is not empty, and of the results, to a sentence that says what the figure shows.
+  finding: Callable[[Mapping[str, Any], Results], str] = lambda content, results: ""
   figure_place: int = 100  # The place of the figure on the page, in tens.
   in_text: bool = False  # Whether the tables stand in the terminal and in ``results.md`` too.
 

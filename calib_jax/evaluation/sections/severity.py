@@ -65,14 +65,14 @@ def _with_error(level: Level) -> str:
   return f"{100 * level.mean:.2f}{error}"
 
 
-def figure(content: Mapping[str, Mapping[int, Level]], curves: Any) -> Any:
+def figure(content: Mapping[str, Mapping[int, Level]], results: Results, curves: Any) -> Any:
   """Draws the levels of the first rows."""
   return curves.severity_plot({
     row: {severity: (level.mean, level.within_subject_sem) for severity, level in levels.items()}
     for row, levels in list(content.items())[:MOST_LINES]})
 
 
-def finding(content: Mapping[str, Mapping[int, Level]]) -> str:
+def finding(content: Mapping[str, Mapping[int, Level]], results: Results) -> str:
   """Says how the debiased ECE of the first rows changes from the test set to the highest severity."""
   lines = []
   for row, levels in list(content.items())[:MOST_LINES]:

@@ -29,8 +29,7 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
 
 def tables(content: Content, results: Results) -> Iterator[Table]:
   """Yields a table for each array that tells subgroups apart: of each set the recommended row, and none calibrated."""
-  model, label = results.verdict.row
-  shown = dict.fromkeys(results.row_name((model, x)) for x in (label, UNCALIBRATED))
+  shown = _shown(results)
   for by in dict.fromkeys(by for of_set in content.values() for by in of_set):
     rows = [[set_name, row, name, f"{x.num_examples:,}", f"{100 * x.accuracy:.2f}", f"{100 * x.ece:.2f}",
              f"{100 * x.floor:.2f}", _p_text(x.p_value), cell(x.offset, 100),
@@ -43,19 +42,25 @@ def tables(content: Content, results: Results) -> Iterator[Table]:
       "confidence minus the accuracy. Both p are corrected for the number of subgroups (Holm): of the ECE of a "
       "calibrated model, and of an offset that is no further from 0 than that of the other examples together",
       ["evaluated on", "row", by, "examples", "accuracy %", "ECE %", "noise floor %", "p", "offset, points",
-       "that of the others together", "p of no worse than they are"], rows)
+       "that of the others together", "p of no worse than they are"], rows, first=True)
 
 
 def _p_text(p_value: float | None) -> str:
   return "" if p_value is None else "≤ 0.001" if p_value <= 0.001 else f"{p_value:.3f}"
 
 
-def figure(content: Content, curves: Any) -> Any:
-  """Draws the offsets of the subgroups of the first set, by the first array and of the first two rows."""
+def _shown(results: Results) -> list[str]:
+  """Returns the names of the rows that are shown: the recommended one, and none calibrated."""
+  model, label = results.verdict.row
+  return list(dict.fromkeys(results.row_name((model, x)) for x in (label, UNCALIBRATED)))
+
+
+def figure(content: Content, results: Results, curves: Any) -> Any:
+  """Draws the offsets of the subgroups of the first set, by the first array, without calibration and as recommended."""
   by, of_rows = next(iter(next(iter(content.values())).items()))
   names = sorted(next(iter(of_rows.values())))
   gaps = {}
-  for row, subgroups in list(of_rows.items())[:2]:
+  for row, subgroups in ((row, of_rows[row]) for row in reversed(_shown(results))):
     offsets = [subgroups[name].offset for name in names]
     count = np.array([subgroups[name].num_units for name in names])
     error = np.array([(x.high - x.low) / 2 / 1.96 for x in offsets])
@@ -65,10 +70,10 @@ def figure(content: Content, curves: Any) -> Any:
   return axes
 
 
-def finding(content: Content) -> str:
-  """Says which subgroup of the first row is the worst."""
+def finding(content: Content, results: Results) -> str:
+  """Says which subgroup of the recommended row is the worst."""
   by, of_rows = next(iter(next(iter(content.values())).items()))
-  row, subgroups = next(iter(of_rows.items()))
+  row, subgroups = next((row, of_rows[row]) for row in _shown(results))
   name, worst = next(iter(subgroups.items()))
   return (f"by {by}, the worst of {row} is {name}, {'over' if worst.offset.estimate > 0 else 'under'}confident by "
           f"{100 * abs(worst.offset.estimate):.1f} points.")

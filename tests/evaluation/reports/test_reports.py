@@ -139,7 +139,7 @@ def test_a_section_is_one_object_with_its_content_table_and_figure(tmp_path, mon
   def table(content, results):
     return sections.Table("Sets of each model", ["model", "sets"], [[name, *sets] for name, sets in content.items()])
 
-  def figure(content, curves):
+  def figure(content, results, curves):
     return curves.training_plot({name: ([0, 1], [0, len(sets)]) for name, sets in content.items()})
 
   section = sections.Section(compute, table, in_json=7, on_page=7, figure=figure, caption="How many <sets>.")
