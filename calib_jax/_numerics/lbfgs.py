@@ -6,7 +6,6 @@ import functools
 import jax
 from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
-import optax
 
 from calib_jax._numerics.softmax import one_hot
 
@@ -49,6 +48,8 @@ def minimize(value: Callable, start, *, tolerance: float = TOLERANCE, max_iterat
   # the gradient; where they are those that L-BFGS has seen, by half the slope along its next step. The fit has
   # converged when both are at most ``tolerance`` times the value (or times ``FLOOR``, for values below it).
   x, unravel = ravel_pytree(start)
+  import optax  # A tenth of a second, which many fits do without.
+
   quasi_newton = optax.scale_by_lbfgs(MEMORY)
   line_search = optax.scale_by_zoom_linesearch(TRIALS, initial_guess_strategy="one")
 
