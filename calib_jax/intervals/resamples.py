@@ -19,7 +19,7 @@ from calib_jax.intervals.calibration_tests import p_value_of
 
 LEVEL = 0.95
 BATCH = 100_000  # Numbers of the resamples that are in memory at a time. More would not stay in a CPU's cache.
-MOST_EXAMPLES = 100_000  # Examples up to which resamples draw them one by one, and not in blocks.
+MOST_EXAMPLES = 50_000  # Examples up to which resamples draw them one by one, and not in blocks.
 LEAST_REDRAWS = 100  # Of fewer, no p-value could be below 0.0125, the limit of one of four tests.
 BLOCKS, CELLS = 512, 4096  # Blocks that are drawn of more examples, and cells of confidences whose sums they have.
 
@@ -47,8 +47,9 @@ def random_blocks(count: int, groups: np.ndarray | None, number: int, rng: np.ra
 
 def blocks_of(count: int, groups: np.ndarray | None) -> np.ndarray | None:
   """The block of each example, because resamples draw whole blocks; None up to ``MOST_EXAMPLES`` examples."""
-  # Each block is drawn as one group. The width of an interval of 512 groups has a standard error of 3%, which is less
-  # than that from 200 resamples, and it covers as often (docs/coverage.md).
+  # Of so many examples 200 resamples are drawn anyway. Each block is drawn as one group. The width of an interval of
+  # 512 groups has a standard error of 3%, which is less than that from 200 resamples, and it covers as often
+  # (docs/coverage.md).
   if count <= MOST_EXAMPLES:
     return None
   return random_blocks(count, groups, BLOCKS, np.random.default_rng(0))
