@@ -82,10 +82,10 @@ def test_the_loop_in_nnx_lowers_the_loss_and_a_module_holds_a_fitted_calibrator(
   np.testing.assert_allclose(calibrated, fitted(model(x)), rtol=1e-5)
 
 
-def test_there_are_eight_notebooks_and_the_gallery_lists_them():
+def test_there_are_nine_notebooks_and_the_gallery_lists_them():
   index = PAGES["docs/gallery/index.md"]
   names = [pathlib.PurePath(page).name for page in GALLERY]
-  assert len(names) == 6 and len(NOTEBOOKS) == 8 and len(re.findall("^:link: ", index, re.MULTILINE)) == 8
+  assert len(names) == 6 and len(NOTEBOOKS) == 9 and len(re.findall("^:link: ", index, re.MULTILINE)) == 9
   stems = {name.removesuffix(".md") for name in names}
   assert stems == set(re.findall(r"^:link: (\w+)$", index, re.MULTILINE))
   assert stems == set(re.findall(r"^(\w+)$", index, re.MULTILINE))

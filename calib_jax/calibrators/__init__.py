@@ -10,6 +10,7 @@
 from calib_jax._checks.registry import import_modules
 from calib_jax.calibrators.base import CALIBRATORS, Calibrator, Fitted, get, identity
 from calib_jax.calibrators.classwise import classwise_loss_scaling
+from calib_jax.calibrators.covariate import covariate_temperature_scaling
 from calib_jax.calibrators.ensemble import ensemble_temperature_scaling
 from calib_jax.calibrators.exporting import export
 from calib_jax.calibrators.flexible import class_temperature_scaling, parameterized_temperature_scaling
@@ -32,9 +33,9 @@ from calib_jax.calibrators.venn import venn_abers
 import_modules(__name__)  # A new file of this package registers what it holds.
 
 __all__ = ["CALIBRATORS", "Calibrator", "Fitted", "Selection", "beta_calibration", "caution", "centered_isotonic",
-           "class_temperature_scaling", "classwise_loss_scaling", "dirichlet", "ensemble_temperature_scaling", "export",
-           "focal_calibration", "focal_temperature_scaling", "get", "histogram_binning", "identity", "isotonic",
-           "label_shift", "load", "matrix_scaling", "meta_calibration",
+           "class_temperature_scaling", "classwise_loss_scaling", "covariate_temperature_scaling", "dirichlet",
+           "ensemble_temperature_scaling", "export", "focal_calibration", "focal_temperature_scaling", "get",
+           "histogram_binning", "identity", "isotonic", "label_shift", "load", "matrix_scaling", "meta_calibration",
            "parameterized_temperature_scaling", "platt", "probability_floor", "quadratic_scaling", "recommended",
            "record_calibration", "save", "select", "smart", "spline_calibration", "structured_matrix_scaling",
            "structured_vector_scaling", "temperature_scaling", "vector_scaling", "venn_abers"]

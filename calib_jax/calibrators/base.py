@@ -160,15 +160,16 @@ class Fitted:
 PADDED = 2**21  # Numbers of logits up to which rows are padded.
 
 
-def _applied(calibrator: Calibrator, apply: Callable[[Any, Array], Array], params: Any, logits: ArrayLike) -> Array:
+def _applied(calibrator: Calibrator, apply: Callable[..., Array], params: Any, logits: ArrayLike, *more: ArrayLike
+             ) -> Array:
   """What ``apply`` of a calibrator gives, by one compiled program, which serves a range of numbers of rows.
 
   Outside of ``jax.jit`` each operation of ``apply`` would be compiled for each number of rows: some 20 programs and a
   second for every size of a batch, until the process has no place left for them.
   """
   is_own = any(isinstance(x, Calibrator) and not x.name for x in calibrator.options.values())
-  if is_own or not np.ndim(logits) or not np.size(logits) or checks.is_traced(logits, *jax.tree.leaves(params)):
-    return apply(params, logits)
+  if more or is_own or not np.ndim(logits) or not np.size(logits) or checks.is_traced(logits, *jax.tree.leaves(params)):
+    return apply(params, logits, *more)
   rows = np.asarray(logits) if isinstance(logits, np.ndarray) or checks.is_on_host(logits) else None
   if rows is None or rows.size > PADDED or rows.dtype not in (np.float32, np.float64):
     logits = checks.floating(logits, "logits")

@@ -18,16 +18,17 @@ import numpy as np
 
 {constants}
 
-def calibrate(logits{parameter}):
+def calibrate(logits{covariates}{parameter}):
   """Returns the probabilities of logits {shape}, computed in {dtype}{together}{ordered}."""
   logits = np.asarray(logits)
   if not logits.ndim or logits.shape[-1] {refused}:
     raise ValueError(f"logits must have the shape {shape}: got {{logits.shape}}.")
-{joining}  with np.errstate(all="ignore"):
-    {result} _probs(logits{chosen}.astype(np.{dtype}).reshape(-1, logits.shape[-1])).reshape(logits.shape){returned}
+{joining}  rows = logits{chosen}.astype(np.{dtype}).reshape(-1, logits.shape[-1])
+  with np.errstate(all="ignore"):
+    {result} _probs(rows{passed}).reshape(logits.shape){returned}
 
 
-def _probs(logits):
+def _probs(logits{covariates}):
   rows, classes = logits.shape
 {statements}
 '''
@@ -47,8 +48,14 @@ NAMED = {"parameter": ", classes=None", "ordered": """.
 UNNAMED = dict.fromkeys(NAMED, "") | {"result": "return"}
 
 
-def write(graph: Graph, described: str, together: bool, classes: Sequence[str] | None, **texts: str) -> bytes:
-  """The file of a graph of logits ``[rows, classes]``; ``texts`` are what ``FILE`` names."""
+def write(graph: Graph, described: str, together: bool, classes: Sequence[str] | None, columns: int = 0, **texts: str
+          ) -> bytes:
+  """The file of a graph of logits ``[rows, classes]``, and of so many ``columns`` of covariates beside them.
+
+  ``texts`` are what ``FILE`` names.
+  """
+  texts |= {"covariates": ", covariates" if columns else "", "passed": (
+    f", np.asarray(covariates, np.{texts['dtype']}).reshape(-1, {columns})" if columns else "")}
   texts |= NAMED if classes else UNNAMED
   names = f"CLASSES = ({', '.join(map(ascii, classes))},)\n" if classes else ""
   used, uses = graph.pruned(), collections.Counter()

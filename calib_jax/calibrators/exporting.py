@@ -15,6 +15,7 @@ from calib_jax import _checks as checks
 from calib_jax._system import errors, files
 from calib_jax.calibrators import export_numpy, export_onnx
 from calib_jax.calibrators.base import Fitted
+from calib_jax.calibrators.covariate import names
 from calib_jax.calibrators.export_graph import Graph, Value, translate
 from calib_jax.calibrators.selection import Selection
 
@@ -62,15 +63,19 @@ def export(fitted: Fitted | Selection, kind: str, path: str | os.PathLike[str] |
                           num_classes)
   graph = Graph({})
   params = [graph.constant(_name(key, graph), leaf) for key, leaf in leaves]
-  logits = traced.in_avals[-1]
-  graph.inputs = [Value("logits", logits.shape, logits.dtype)]
+  inputs = traced.in_avals[len(leaves):]
+  logits = inputs[0]
+  if len(inputs) > 1 and kind != "numpy":
+    raise ValueError(f"{calibrator.name} needs covariates beside logits, and is exported as kind \"numpy\" alone.")
+  graph.inputs = [Value(name, x.shape, x.dtype) for name, x in zip(("logits", "covariates"), inputs, strict=False)]
   log_probs, = translate(traced, (*params, *graph.inputs), graph)
   graph.outputs = [graph.elementwise("exp", log_probs)]
   shape, refused = (f"[..., K], K of at least {least}", f"< {least}") if least else (
     f"[..., {logits.shape[-1]}]", f"!= {logits.shape[-1]}")
   contents = WRITERS[kind](graph, errors.printable(calibrator), version=calib_jax.__version__, shape=shape,
                            refused=refused, dtype=str(logits.dtype), together=calibrator.together,
-                           classes=getattr(fitted, "classes", None))
+                           classes=getattr(fitted, "classes", None),
+                           **({"columns": inputs[1].shape[1]} if len(inputs) > 1 else {}))
   if path is not None:
     files.write(pathlib.Path(path), lambda file: file.write(contents))
   return contents
@@ -91,7 +96,9 @@ def _traced(fitted: Fitted | Selection, dtype, num_classes: int | None) -> tuple
   for text, least in tries if num_classes is None else [(f"rows, {num_classes}", None)]:
     shape = symbols.symbolic_shape(text, constraints=[f"classes >= {least}"] if least else [])
     try:
-      traced.append((jax.make_jaxpr(fitted.calibrator.apply)(fitted.params, jax.ShapeDtypeStruct(shape, dtype)), least))
+      columns = len(names(fitted.calibrator.options.get("columns", "")))
+      arrays = [jax.ShapeDtypeStruct(x, dtype) for x in (shape, (shape[0], columns))[:1 + (columns > 0)]]
+      traced.append((jax.make_jaxpr(fitted.calibrator.apply)(fitted.params, *arrays), least))
     except Exception as error:  # Whatever an apply raises of params and logits that do not fit.
       failure = error
     if least and traced:

@@ -59,10 +59,10 @@ def probability_floor(base: str | Calibrator = "temperature_scaling", **base_opt
     counted = {"where": counts} if counts.dtype == bool else {"weights": counts}
     return base.fit(_floored(logits, floor), labels, **counted, **others) | {"floor": floor}
 
-  def apply(params, logits):
+  def apply(params, logits, *covariates):
     logits, own = checks.floating(logits, "logits"), {name: x for name, x in params.items() if name != "floor"}
     checks.warn_of_probs(logits)
-    return base.apply(own, _floored(logits, params["floor"]))
+    return base.apply(own, _floored(logits, params["floor"]), *covariates)
 
   return Calibrator(fit, apply, "probability_floor", {"base": base}, base.together)
 

@@ -23,7 +23,16 @@ from calib_jax._system.errors import FileError, UserError, about, printable
 from calib_jax._system.files import check_local, write_text
 from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
-from calib_jax.evaluation.predictions import json_files, logs, masks, pieces, streaming, subgroup_fits, writing
+from calib_jax.evaluation.predictions import (
+  covariates,
+  json_files,
+  logs,
+  masks,
+  pieces,
+  streaming,
+  subgroup_fits,
+  writing,
+)
 from calib_jax.evaluation.predictions.headers import listed
 from calib_jax.evaluation.predictions.keys import keys
 from calib_jax.evaluation.predictions.logits import EXACT, as_logits
@@ -137,6 +146,16 @@ def _mended(answered: list[dict[str, Any]], fitted: calibrators.Fitted, options:
   return len(named)
 
 
+def _covariates(fitted: calibrators.Fitted, others: Mapping[str, Any], number: int, count: int) -> list[np.ndarray]:
+  """Returns the covariates of ``number`` rows, padded to ``count`` of them, if the calibrator takes any."""
+  if not (of := covariates.names_of(fitted.calibrator)):
+    return []
+  columns = dict.fromkeys(map(covariates.column_of, of))
+  arrays = {name: np.asarray(others[name]) for name in columns if name in others}
+  x = covariates.matrix(of, covariates.read(arrays, list(columns), number))
+  return [np.concatenate([x, np.zeros((count - number, len(of)), np.float32)])]
+
+
 def _subgroups(others: Mapping[str, Any], by: Mapping[str, Any], number: int, unknown: set[str],
                say: Callable[[str], None], row: int) -> list[str]:
   """Returns the subgroup of each row, and adds those that were not fitted to ``unknown`` and says so."""
@@ -197,13 +216,14 @@ def calibrated(fitted: calibrators.Fitted, source: pieces.Source, options: argpa
       places = _places(fitted, source, logits.shape[1], options, say)
     logits, size = logits[:, places], size or len(logits)
     padded = np.concatenate([logits, np.zeros((size - len(logits), logits.shape[1]), np.float32)])  # One program.
+    more = _covariates(fitted, others, len(logits), len(padded))
     try:
       every, place = [fitted.params], np.zeros(len(logits), int)
       if by:
         every, place = subgroup_fits.places(by, _subgroups(others, by, len(logits), unknown, say, row))
       new = np.empty(logits.shape, np.float32)
       for k in np.unique(place):
-        new[place == k] = np.exp(np.asarray(apply(every[k], padded)))[:len(logits)][place == k]
+        new[place == k] = np.exp(np.asarray(apply(every[k], padded, *more)))[:len(logits)][place == k]
       new = new[:, np.argsort(places)]
     except (TypeError, ValueError) as error:
       raise UserError(f"{options.calibrator} cannot be applied to {logits.shape[1]} classes: "

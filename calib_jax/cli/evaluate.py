@@ -18,7 +18,7 @@ import numpy as np
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.errors import UserError
 from calib_jax.cli import asked, inputs, shared
-from calib_jax.evaluation.predictions import ensembles, fitting
+from calib_jax.evaluation.predictions import covariates, ensembles, fitting
 from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, FittedRows, calibrated
 from calib_jax.evaluation.predictions.headers import listed
@@ -190,10 +190,15 @@ def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order:
   Labels of a multi-label file have the ``order``, or the file's.
   """
   reading = {"groups": options.groups, "by": by, "weights": options.weights, **shared.reading(options)}
+  columns = covariates.wanted(inputs.labelled(options.calibrators))
   if options.task == "multilabel":
+    if columns:
+      raise UserError("covariate_temperature_scaling is for one label an example: leave it out, or --task=multilabel.")
     del reading["ignore_label"], reading["form"]
     return evaluation.load_labels(path, order=order, **reading)
-  part = evaluation.load(path, **reading)
+  part = evaluation.load(path, columns=columns, **reading)
+  if columns and part.records:
+    raise UserError(f"{path} holds records, to which covariate_temperature_scaling is not fitted: leave it out.")
   if options.task == "binary" and part.records:
     raise UserError(f"{path} holds records, which have no classes: leave out --task=binary, or name the probability of "
                     "class 1 prob and the classes label.")

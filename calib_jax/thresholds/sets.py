@@ -84,7 +84,7 @@ def prediction_sets(probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.
   .. math:: \sum_g \frac{1}{m_g} \, |\{i \in g: s_i \le s\}| \ge (G + 1) \text{ coverage}
 
   with :math:`m_g` rows in group g of G. A random row of a new group then has its true class in the set with probability
-  ``coverage`` at least, for exchangeable groups (Lee, Barber & Willett 2023); without groups that is the rule above.
+  ``coverage`` at least, for exchangeable groups (Lee et al. 2023); without groups that is the rule above.
 
   Args:
     probs: ``[N, K]`` probabilities of calibration examples.

@@ -14,7 +14,7 @@ from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
 from calib_jax.calibrators.base import NoWeights
-from calib_jax.evaluation.predictions import automatic, subgroup_fits
+from calib_jax.evaluation.predictions import automatic, covariates, subgroup_fits
 from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.predictions.joining import in_order
 from calib_jax.evaluation.predictions.predictions import Predictions
@@ -108,6 +108,7 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for label, calibrator in labelled.items():
     progress.at(f"fitting {label}")
     cross_validates = calibrator.fit is automatic.fit
+    calibrator = covariates.expanded(calibrator, validation[0].covariates)
     if zeros:
       calibrator = calibrators.probability_floor(calibrator)
     params = [_params(calibrator, logits, part, say, **({"groups": part.groups} if cross_validates else {}))
@@ -115,6 +116,8 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
     unfinished = sum(not p.get("converged", True) for p in params)
     if unfinished:
       print(f"{printable(label)}: {unfinished} of {len(params)} fits stopped before their optimum.", file=sys.stderr)
+    if covariates.names_of(calibrator) and not any(float(x["penalty"]) for x in params):
+      say(printable(f"{label} is one temperature: its covariates are not shown to lower the log loss in folds."))
     fitted[label] = (calibrator, params)
     if by and (of_subgroups := subgroup_fits.fit(calibrator, params[0], validation[0], by, label, say)):
       fitted[f"{label} by {by}"] = of_subgroups[0], [of_subgroups[1]]
@@ -124,6 +127,8 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
 def _params(calibrator: calibrators.Calibrator, logits: jnp.ndarray, part: Predictions, say: Callable[[str], None],
             **options) -> dict:
   """Returns the fitted params, with the weights of the examples if the fit takes them."""
+  if of := covariates.names_of(calibrator):
+    options |= {"covariates": covariates.matrix(of, part.covariates), "groups": part.groups}
   if part.weights is not None:
     try:
       return calibrator.fit(logits, part.labels, weights=np.float32(part.weights / part.weights.mean()), **options)
@@ -161,6 +166,8 @@ def calibrated(fitted: FittedRows, label: str, test: Sequence[Predictions]) -> l
   if calibrator.name == subgroup_fits.NAME:
     apply_base = compilation.sized(calibrator.options["base"].apply, test[0].logits.size)
     return [subgroup_fits.calibrated(own, part, apply_base) for own, part in zip(params, test, strict=True)]
+  if covariates.names_of(calibrator):
+    return [covariates.calibrated(calibrator, own, part) for own, part in zip(params, test, strict=True)]
   apply_one = compilation.sized(calibrator.apply, test[0].logits.size)
   return [Calibrated(part, apply_one, (own,)).at_once_if(calibrator.together)
           for own, part in zip(params, test, strict=True)]
@@ -187,15 +194,21 @@ def out_of_fold(part: Predictions, labelled: Mapping[str, calibrators.Calibrator
   Those that ``whole``, the fit to all examples, has ``by`` subgroup are shrunk in each fold as much as there.
   """
   fold, of_folds, others = subgroup_fits.folds(part, num_folds), [], []
+  labelled = {label: covariates.expanded(calibrator, part.covariates) for label, calibrator in labelled.items()}
   for k in range(num_folds):
     rows = {name: getattr(part, name)[fold != k] for name in ("logits", "labels", "probs", "groups", "weights")
             if getattr(part, name) is not None}
     subgroups = part.subgroups and {name: (of, number[fold != k]) for name, (of, number) in part.subgroups.items()}
-    others.append(part._replace(**rows, subgroups=subgroups))
+    known = part.covariates and {name: x[fold != k] for name, x in part.covariates.items()}
+    others.append(part._replace(**rows, subgroups=subgroups, covariates=known))
     of_folds.append(fit([others[-1]], labelled, lambda caution: None))
   crossed = {UNCALIBRATED: [Calibrated.of(part)]}
   for label, (calibrator, _) in of_folds[0].items():
     apply, params = jax.jit(calibrator.apply), [of_fold[label][1][0] for of_fold in of_folds]
+    if covariates.names_of(calibrator):
+      own = [covariates.calibrated(calibrator, x, part).part.logits for x in params]
+      crossed[label] = [Calibrated.of(part._replace(logits=np.stack(own)[fold, np.arange(len(fold))], probs=None))]
+      continue
     crossed[label] = [Calibrated(part, apply, params, fold).at_once_if(calibrator.together)]
     if by and (own_label := f"{label} by {by}") in (whole or {}):
       n0, (names, number) = whole[own_label][1][0]["n0"], part.subgroups[by]

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 
 from calib_jax._system.errors import FileError, about, short
-from calib_jax.evaluation.predictions import headers, reading
+from calib_jax.evaluation.predictions import covariates, headers, reading
 from calib_jax.evaluation.predictions.class_labels import as_names, class_labels, class_names
 from calib_jax.evaluation.predictions.keys import keys
 from calib_jax.evaluation.predictions.logits import as_logits, check_labels, is_float, native
@@ -22,7 +22,7 @@ MOST_SUBGROUPS = 100
 
 def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
          logits: bool = False, percent: bool = False, ignore_label: int | None = None, form: str = "",
-         say: Callable[[str], None] = lambda note: None) -> Predictions:
+         columns: Sequence[str] = (), say: Callable[[str], None] = lambda note: None) -> Predictions:
   """Reads predictions of any framework, without pickle.
 
   Args:
@@ -43,6 +43,7 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     logits: whether scores are logits also if they look like probabilities.
     percent: whether scores are percentages, from 0 to 100.
     ignore_label: the label of rows that are not scored, such as -100, which are left out; None to leave out none.
+    columns: the names of arrays ``[N]`` of numbers or texts that ``covariate_temperature_scaling`` takes.
     form: the form of a log, one of ``logs.FORMS``, or ``"table"``, where its keys fit several; "" to tell by the keys.
     say: is called with a sentence for each choice between readings of the file.
 
@@ -54,8 +55,8 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
   """
   is_csv = pathlib.Path(path).suffix.lower() in SEPARATORS  # Where an empty cell is nothing.
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, _extra(groups, by, weights), note, ignore_label=ignore_label, groups=groups,
-                            form=form)
+    arrays = reading.arrays(path, _extra(groups, (*by, *columns), weights), note, ignore_label=ignore_label,
+                            groups=groups, form=form)
     name, label = reading.outputs_and_labels(arrays)
     weights = without_weight_0(arrays, name, weights, note) if weights else None
     are_records = name in headers.CONFIDENCES
@@ -79,7 +80,8 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     groups_of = _groups(arrays, groups, count, is_csv) if answers is None or groups else answers
     return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes, groups_of,
                        _train_counts(arrays.get("train_counts"), num_classes), probs, records=are_records,
-                       subgroups=_subgroups(arrays, by, count, is_csv), weights=weights)
+                       subgroups=_subgroups(arrays, by, count, is_csv), weights=weights,
+                       covariates=covariates.read(arrays, columns, count))
 
 
 def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",

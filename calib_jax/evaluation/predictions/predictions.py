@@ -39,6 +39,7 @@ class Predictions(NamedTuple):
       none.
     weights: float64 ``[N]`` above 0, the weights of the examples, whose ratios alone matter; None where all are
       equal.
+    covariates: numbers or texts ``[N]`` by the name of their column, which calibrators take; None for none.
     of_label: whether the two classes are that a label of a multi-label file is absent or present, whose names are not
       compared with predictions of other labels.
   """
@@ -56,6 +57,7 @@ class Predictions(NamedTuple):
   subgroups: Mapping[str, Subgroups] | None = None
   weights: np.ndarray | None = None
   of_label: bool = False
+  covariates: Mapping[str, np.ndarray] | None = None
 
   @property
   def is_ragged(self) -> bool:

@@ -19,7 +19,7 @@ from calib_jax._system.errors import FileError, UserError, printable
 from calib_jax.calibrators import param_tables
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.calibrators.storage import classes_of, described, remade, with_classes
-from calib_jax.evaluation.predictions import automatic
+from calib_jax.evaluation.predictions import automatic, covariates
 from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.intervals.groups import standard_error, stratified_folds
@@ -45,7 +45,7 @@ def fit(base: calibrators.Calibrator, pooled: Mapping[str, Any], part: Predictio
   The result is a calibrator that is applied by ``calibrated`` alone, with its params: ``column``, ``n0``, the params
   ``pooled`` of all examples and, by the name of the subgroup, its ``own``. None if one calibrator for all is as good.
   """
-  if base.fit is automatic.fit or base.together:
+  if base.fit is automatic.fit or base.together or covariates.names_of(base):
     say(f"caution: {label} is not fitted by {column}, because it cannot be fitted to parts.")
     return None
   names, number = part.subgroups[column]
