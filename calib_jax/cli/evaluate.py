@@ -52,6 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
                       "the test examples into subgroups, such as tasks, which are reported one by one")
   parser.add_argument("--fit_by", metavar="KEY", default="", help="also fits the calibrators to each subgroup of this "
                       "column, shrunk to all examples where it has few, and reports the subgroups as --by does")
+  parser.add_argument("--judged", metavar="KEY", default="", help="the column of a judge's verdicts on all records, "
+                      "where correct, a person's verdict, is missing in some: they sharpen the accuracy")
   parser.add_argument("--weights", metavar="KEY", default="", help="the column of the weights of the examples, numbers "
                       "of at least 0 whose ratios alone matter; --fit and every --test must have it")
   parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
@@ -196,7 +198,7 @@ def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order:
       raise UserError("covariate_temperature_scaling is for one label an example: leave it out, or --task=multilabel.")
     del reading["ignore_label"], reading["form"]
     return evaluation.load_labels(path, order=order, **reading)
-  part = evaluation.load(path, columns=columns, **reading)
+  part = evaluation.load(path, columns=columns, judged=options.judged, **reading)
   if columns and part.records:
     raise UserError(f"{path} holds records, to which covariate_temperature_scaling is not fitted: leave it out.")
   if options.task == "binary" and part.records:
@@ -248,7 +250,8 @@ def _check(options: argparse.Namespace) -> None:
   if options.fit_by and not (options.fit and options.test):
     raise UserError("--fit_by needs --fit and --test: it is fitted to the former and judged on the latter.")
   for flag, others in (("fit_by", ("ensemble", "multilabel", "ood")),
-                       ("weights", ("ood", "risk", "cut", "sets", "costs"))):
+                       ("weights", ("ood", "risk", "cut", "sets", "costs", "judged")),
+                       ("judged", ("ensemble", "multilabel", "ood"))):
     if getattr(options, flag) and (clashing := asked.given(options, *others)):
       why = ", which counts examples" if flag == "weights" and clashing[0] != "--ood" else ""
       raise UserError(f"--{flag} cannot be combined with {' and '.join(clashing)}{why}: leave one of them out.")

@@ -72,7 +72,7 @@ def test_pickles_in_archives(batch, tmp_path):
 
 
 READERS = {  # What reads each file.
-  **dict.fromkeys(("x.npz", "x.csv", "x.jsonl", "x.parquet"), evaluation.load),
+  **dict.fromkeys(("x.npz", "x.csv", "x.jsonl", "x.parquet", "x.json", "x.eval"), evaluation.load),
   "images.npz": lambda path: data.load("npz", seed=0, path=str(path), validation_fraction=0.2),
   "x.tar.gz": lambda path: archives.read("cifar10", path), "calibrator.npz": calibrators.load,
   "lock": lambda path: lock.hold(path.parent)(path.read_text)(),

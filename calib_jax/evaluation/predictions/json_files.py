@@ -49,10 +49,10 @@ def lists_of(row: Mapping[str, Any]) -> list[str]:
 
 
 def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say: Callable[[str], None],
-                 multilabel: bool, form: str = "", name: str = "") -> headers.FileTable:
+                 multilabel: bool, form: str = "", name: str = "", unknown: bool = False) -> headers.FileTable:
   """Reads all objects, each after its place; a log's are its rows. A key with lists, or numbers by class, is [N, K].
 
-  ``form`` and the ``name`` of the file are those of ``logs.rows``.
+  ``form`` and the ``name`` of the file are those of ``logs.rows``. Labels may be missing where some are ``unknown``.
   """
   is_log, objects = logs.rows(objects, say, form, name)
   if is_log:
@@ -64,7 +64,7 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
                   and isinstance(first.get(header.outputs[0]), list) and not multilabel), None)
   names = (*header.outputs, *header.labels, *extra, *headers.NAMES, *([options] if options else []))
   columns = _columns(itertools.chain(ahead, objects), [name for name in dict.fromkeys(names) if name in first],
-                     header.labels if multilabel else ())
+                     header.labels if multilabel or unknown else ())
   rows_of_options = columns.pop(options, None)
   outputs, header = _outputs({name: columns.pop(name) for name in header.outputs}, header, say, not multilabel)
   read = {name: _array(column, name) for name, column in columns.items()}

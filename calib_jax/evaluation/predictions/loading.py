@@ -10,6 +10,7 @@ import numpy as np
 from calib_jax._system.errors import FileError, about, short
 from calib_jax.evaluation.predictions import covariates, headers, reading
 from calib_jax.evaluation.predictions.class_labels import as_names, class_labels, class_names
+from calib_jax.evaluation.predictions.judged import known_rows
 from calib_jax.evaluation.predictions.keys import keys
 from calib_jax.evaluation.predictions.logits import as_logits, check_labels, is_float, native
 from calib_jax.evaluation.predictions.masks import known_labels, with_credits_split, without_weight_0
@@ -22,7 +23,7 @@ MOST_SUBGROUPS = 100
 
 def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
          logits: bool = False, percent: bool = False, ignore_label: int | None = None, form: str = "",
-         columns: Sequence[str] = (), say: Callable[[str], None] = lambda note: None) -> Predictions:
+         columns: Sequence[str] = (), judged: str = "", say: Callable[[str], None] = lambda note: None) -> Predictions:
   """Reads predictions of any framework, without pickle.
 
   Args:
@@ -44,6 +45,8 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     percent: whether scores are percentages, from 0 to 100.
     ignore_label: the label of rows that are not scored, such as -100, which are left out; None to leave out none.
     columns: the names of arrays ``[N]`` of numbers or texts that ``covariate_temperature_scaling`` takes.
+    judged: the name of an array ``[N]`` of a judge's verdicts on all records; where ``correct``, a person's, is
+      missing, a record counts for the accuracy by the judge alone. "" for none.
     form: the form of a log, one of ``logs.FORMS``, or ``"table"``, where its keys fit several; "" to tell by the keys.
     say: is called with a sentence for each choice between readings of the file.
 
@@ -55,12 +58,16 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
   """
   is_csv = pathlib.Path(path).suffix.lower() in SEPARATORS  # Where an empty cell is nothing.
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, _extra(groups, (*by, *columns), weights), note, ignore_label=ignore_label,
-                            groups=groups, form=form)
+    arrays = reading.arrays(path, _extra(groups, (*by, *columns, judged), weights), note,
+                            ignore_label=ignore_label, groups=groups, form=form, unknown=bool(judged))
     name, label = reading.outputs_and_labels(arrays)
     weights = without_weight_0(arrays, name, weights, note) if weights else None
     are_records = name in headers.CONFIDENCES
-    answers = None
+    answers, of_judge = None, None
+    if judged and not are_records:
+      raise FileError(f": a judge's verdicts are of records, confidence and correct, and it holds {name} of classes.")
+    if judged:
+      of_judge = known_rows(arrays, label, judged, _groups(arrays, groups, len(arrays[name]), is_csv), note)
     if are_records:
       arrays[label] = verdicts(arrays[label], label, note)
       if arrays[label].size == len(arrays[name]):
@@ -81,7 +88,7 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     return Predictions(logits, labels, kind, _features(arrays.get("features"), count), classes, groups_of,
                        _train_counts(arrays.get("train_counts"), num_classes), probs, records=are_records,
                        subgroups=_subgroups(arrays, by, count, is_csv), weights=weights,
-                       covariates=covariates.read(arrays, columns, count))
+                       covariates=covariates.read(arrays, columns, count), judged=of_judge)
 
 
 def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",

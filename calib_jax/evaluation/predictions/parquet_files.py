@@ -28,7 +28,8 @@ WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
 SAFE_PYARROW = (14, 0, 1)
 
 
-def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool
+def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Callable[[str], None], multilabel: bool,
+                 unknown: bool = False
                  ) -> FileTable:
   """Reads the columns of a Parquet file that predictions may have. A column of lists becomes ``[N, K]``."""
   with _opened(path) as (file, names, lists):
@@ -42,7 +43,7 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
     table = file.read(columns=wanted)
     may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
     arrays = {name: _values(table[name].combine_chunks(), name, say if name in may_differ else None,
-                            multilabel and name in header.labels)
+                            (multilabel or unknown) and name in header.labels)
               for name in wanted if name != options}
     rows_of_options = table[options].to_pylist() if options else None
   outputs = stacked([arrays.pop(name) for name in header.outputs], header)

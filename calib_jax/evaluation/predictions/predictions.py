@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calib_jax._system.files import write_npz
+from calib_jax.evaluation.predictions.judged import Judged
 
 # How the examples of a set may relate to the training data.
 KINDS = ("in_distribution", "shifted", "out_of_distribution")
@@ -40,6 +41,7 @@ class Predictions(NamedTuple):
     weights: float64 ``[N]`` above 0, the weights of the examples, whose ratios alone matter; None where all are
       equal.
     covariates: numbers or texts ``[N]`` by the name of their column, which calibrators take; None for none.
+    judged: what a judge says of records, and of others without a person's verdict; None without one.
     of_label: whether the two classes are that a label of a multi-label file is absent or present, whose names are not
       compared with predictions of other labels.
   """
@@ -58,6 +60,7 @@ class Predictions(NamedTuple):
   weights: np.ndarray | None = None
   of_label: bool = False
   covariates: Mapping[str, np.ndarray] | None = None
+  judged: Judged | None = None
 
   @property
   def is_ragged(self) -> bool:

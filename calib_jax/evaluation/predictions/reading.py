@@ -24,8 +24,8 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Callable[[str], None] = lambda note: None,
-           multilabel: bool = False, ignore_label: int | None = None, groups: str = "", form: str = ""
-           ) -> dict[str, np.ndarray]:
+           multilabel: bool = False, *, ignore_label: int | None = None, groups: str = "", form: str = "",
+           unknown: bool = False) -> dict[str, np.ndarray]:
   """Reads the arrays of one file of predictions by name, and the arrays that ``extra`` names.
 
   One of them holds outputs and one labels. Columns such as ``logit_cat`` are joined into one array ``logit`` ``[N,
@@ -47,11 +47,11 @@ def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Calla
     if suffix in text_files.SEPARATORS:
       table = text_files.read_csv(path, extra, say, multilabel)
     elif suffix in (".parquet", ".pq"):
-      table = parquet_files.read_parquet(path, extra, say, multilabel)
+      table = parquet_files.read_parquet(path, extra, say, multilabel, unknown)
     elif suffix in (".jsonl", *logs.ENDINGS):
       with json_files.as_json():
         objects = json_files.objects_of_lines(path) if suffix == ".jsonl" else logs.objects_of(path)
-        table = json_files.read_objects(objects, extra, say, multilabel, form, pathlib.Path(path).stem)
+        table = json_files.read_objects(objects, extra, say, multilabel, form, pathlib.Path(path).stem, unknown)
     if table is not None:
       return _joined(table, say, ignore_label, groups)
     if suffix != ".npz" and (suffix in SPREADSHEETS or not _begins(path, ARCHIVES)):
