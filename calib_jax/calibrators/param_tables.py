@@ -48,6 +48,11 @@ def check(calibrator: Calibrator, fitted: Mapping[str, Any], num_classes: int | 
   return sizes.get("K")
 
 
+def are_of_classes(calibrator: Calibrator) -> bool:
+  """Whether params of a calibrator have an axis of classes, so that a column must mean the same in all rows."""
+  return bool(calibrator.name) and any(not {"K", "C"}.isdisjoint(spec.split()) for spec in _table(calibrator).values())
+
+
 def _table(calibrator: Calibrator, prefix: str = "") -> dict[str, str]:
   """The table of a calibrator and of its base, whose params stand beside its own or, for ``base/``, below them."""
   own = dict(PARAMS[calibrator.name])

@@ -3,8 +3,8 @@
 The calibrator is an ``.npz`` that ``evaluate --out`` or ``calibrators.save`` wrote. The predictions are a .csv, .tsv,
 .jsonl, .parquet or .npz with logits or probabilities, with or without labels; a file may be larger than the memory. The
 result has the probabilities in place of the outputs, and everything else of the input; its ending says what it is. A
-calibrator that was fitted to records takes a column ``confidence``, and writes one. Answers of decision models keep
-their form.
+calibrator that was fitted to records takes a column ``confidence``, and writes one. Answers of decision models and logs
+of evaluations keep their form.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from calib_jax.calibrators import param_tables
 from calib_jax.cli import shared
 from calib_jax.evaluation.predictions import (
   covariates,
-  json_files,
+  log_forms,
   logs,
   masks,
   pieces,
@@ -50,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
                       f"{', '.join(streaming.SUFFIXES)}")
   parser.add_argument("--temperatures", metavar="FILE", help="also writes the temperatures as JSON that servers read, "
                       "such as {\"choice\": 2.7, \"noul\": 0.8} of temperature_scaling that was fitted to each type")
+  parser.add_argument("--form", choices=(*log_forms.FORMS, logs.TABLE), default="",
+                      help="what a log is, or table for none, where its keys do not tell")
   parser.add_argument("--logits", action="store_true", help="reads scores as logits, even if they seem probabilities")
   parser.add_argument("--percent", action="store_true", help="reads probabilities as percentages, from 0 to 100")
   options = parser.parse_args(arguments)
@@ -60,7 +62,7 @@ def _applied(options: argparse.Namespace) -> None:
   """Applies the calibrator, and says how many rows were written."""
   check_local("--out", options.out)
   out = pathlib.Path(options.out)
-  if out.suffix.lower() not in streaming.SUFFIXES:
+  if out.suffix.lower() not in (*streaming.SUFFIXES, ".json"):
     raise UserError(f"--out {options.out}: its ending must be one of {', '.join(streaming.SUFFIXES)}.")
   if out.exists() and out.samefile(options.predictions):
     raise UserError(f"--out {options.out} is the file of the predictions, which it would replace: name another one.")
@@ -82,8 +84,8 @@ def _applied(options: argparse.Namespace) -> None:
   if by:
     by["is_csv"] = pathlib.Path(options.predictions).suffix.lower() in SEPARATORS
   with about(options.predictions):
-    if (answered := _answered(options.predictions)) is not None:
-      number, noun = _mended(answered, fitted, options, say, by), "answers"
+    if (log := logs.editable(options.predictions, options.form)) is not None:
+      number, noun = _mended(log, fitted, options, say, by), "answers"
     else:
       number, noun = _written(out, fitted, options, say, by), "rows"
   calibrator = fitted.calibrator.options["base"] if fitted.calibrator.records else fitted.calibrator
@@ -114,36 +116,31 @@ def _temperatures(fitted: calibrators.Fitted, by: Mapping[str, Any], path: str) 
   return {name: float(params["temperature"]) for name, params in by["own"].items()}
 
 
-def _answered(path: str) -> list[dict[str, Any]] | None:
-  """Returns the objects of a file of answers of a decision model; None of any other file."""
-  if pathlib.Path(path).suffix.lower() != ".jsonl" or not pathlib.Path(path).is_file():
-    return None
-  first = json_files.first_of(json_files.objects_of_lines(path))
-  return [x for _, x in json_files.objects_of_lines(path)] if isinstance(first.get("answers"), dict | list) else None
-
-
-def _mended(answered: list[dict[str, Any]], fitted: calibrators.Fitted, options: argparse.Namespace,
+def _mended(log: tuple[Any, list[log_forms.Slot]], fitted: calibrators.Fitted, options: argparse.Namespace,
             say: Callable[[str], None], by: Mapping[str, Any]) -> int:
-  """Writes answers of a decision model with other probabilities and all else as it was, and returns their number."""
-  if pathlib.Path(options.out).suffix.lower() != ".jsonl":
-    raise UserError(f"--out {options.out}: answers of a decision model are written as they are read, as .jsonl.")
-  try:
-    named = [(name, answer) for x in answered for name, answer in logs.answers_of(x).items()]
-    values = [np.array(list(logs.probabilities_of(answer).values()), float) for _, answer in named]
-    types = [str(answer["type"]) for _, answer in named]
-  except (KeyError, TypeError, ValueError, AttributeError) as error:
-    raise FileError(f" holds answers that are not as decision models write them ({error}).") from error
-  if not named:
+  """Writes a log with other probabilities and all else as it was, and returns the number of its rows."""
+  whole, slots = log
+  suffix = pathlib.Path(options.predictions).suffix.lower()
+  if pathlib.Path(options.out).suffix.lower() != suffix:
+    raise UserError(f"--out {options.out}: logs are written as they are read, as {suffix}.")
+  if not slots:
     raise FileError(" holds no answers.")
-  lengths = np.array([len(x) for x in values])
-  outputs = masks.padded(np.concatenate(values), lengths, "probabilities", say)
-  others = {"question": np.array([name for name, _ in named]), "type": np.array(types), "options": lengths}
-  source = pieces.Source("probs", None, iter([(outputs, others)]), ragged=bool(lengths.min() < lengths.max()))
+  kinds = {slot.kind for slot in slots}
+  if len(kinds) > 1 or (kinds == {"confidence"}) != fitted.calibrator.records:
+    raise FileError(f" holds {' and '.join(sorted(kinds))}, and the calibrator was fitted to "
+                    f"{'records' if fitted.calibrator.records else 'predictions of classes'}.")
+  (kind,), values = kinds, np.concatenate([slot.values for slot in slots]).astype(float)
+  lengths = np.array([len(slot.values) for slot in slots])
+  outputs = values if fitted.calibrator.records else masks.padded(values, lengths, kind, say)
+  names = set.intersection(*(set(slot.more) for slot in slots)) - {"choices"}
+  others = {name: np.array([slot.more[name] for slot in slots]) for name in names}
+  source = pieces.Source(kind, None, iter([(outputs, others)]), ragged=bool(lengths.min() < lengths.max()))
   ((new, _),) = calibrated(fitted, source, options, say, by)
-  for (_, answer), row, length in zip(named, new, lengths, strict=True):
-    logs.mend(answer, row[:length].astype(float).tolist())
-  write_text(pathlib.Path(options.out), "".join(f"{json.dumps(x, ensure_ascii=False)}\n" for x in answered))
-  return len(named)
+  for slot, row, length in zip(slots, new, lengths, strict=True):
+    slot.put(row[-1:].astype(float).tolist() if fitted.calibrator.records else row[:length].astype(float).tolist())
+  text = "\n".join(json.dumps(x, ensure_ascii=False) for x in (whole if suffix == ".jsonl" else [whole])) + "\n"
+  write_text(pathlib.Path(options.out), text)
+  return len(slots)
 
 
 def _covariates(fitted: calibrators.Fitted, others: Mapping[str, Any], number: int, count: int) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ from calib_jax import calibrators
 from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax._system.files import release
+from calib_jax.calibrators import param_tables
 from calib_jax.calibrators.base import NoWeights
 from calib_jax.evaluation.predictions import automatic, covariates, subgroup_fits
 from calib_jax.evaluation.predictions.calibrated import Calibrated
@@ -98,6 +99,9 @@ def fit(validation: Sequence[Predictions], labelled: Mapping[str, calibrators.Ca
   for label, calibrator in labelled.items():
     if sentence := calibrators.caution(calibrator, *validation[0].logits.shape):
       say(printable(f"caution: {label}: {sentence.removeprefix(f'{label}: ')}"))
+    if param_tables.are_of_classes(calibrator) and not validation[0].classes and validation[0].is_ragged:
+      say(printable(f"caution: {label} has numbers for each column, and the options of the rows differ, so that a "
+                    "column stands for options of several questions: take temperature_scaling."))
   zeros = max(map(_share_of_zeros, validation))
   if zeros:
     say(f"{100 * zeros:.2g}% of the probabilities are exactly 0: to calibrators they count as half of the "

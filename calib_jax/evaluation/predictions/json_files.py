@@ -1,7 +1,6 @@
 """Reads objects of JSON, one a row: JSON lines, whole or some rows at a time, and logs."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import itertools
 import os
 from typing import Any
@@ -10,28 +9,9 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
-from calib_jax._system.json_objects import parse_json
 from calib_jax.evaluation.predictions import headers, logs, masks, written_values
 from calib_jax.evaluation.predictions.pieces import Rows, Source, from_row, of_first
-from calib_jax.evaluation.predictions.text_files import TEXT, lines_of, stripped
-
-
-@contextlib.contextmanager
-def as_json() -> Iterator[None]:
-  """Makes errors of the reader a FileError."""
-  try:
-    yield
-  except (ValueError, OverflowError, OSError) as error:
-    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    raise FileError(f" cannot be read as JSON ({reason}).") from error
-
-
-def objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
-  """Yields the objects of a file of JSON lines, each after its place."""
-  with as_json():
-    for number, line in enumerate(lines_of(path), 1):
-      if line.strip():
-        yield f": line {number:,}", parse_json(line, f": line {number:,}")
+from calib_jax.evaluation.predictions.text_files import TEXT, objects_of_lines, stripped
 
 
 def first_of(objects: Iterable[tuple[str, Any]]) -> Mapping[str, Any]:

@@ -1,26 +1,27 @@
 """Logs of evaluations and answers of decision models, as the programs write them, as the rows of a table.
 
-A form is told by the keys of the first object of a file. Its function turns an object into rows, which have ``probs``
-or ``logits`` with their ``choices`` and a ``label``, or a ``confidence`` and whether the answer was ``correct``, and an
-``id``: rows of one id depend on each other. Answers of decision models have their ``question``, ``type`` and number of
-``options`` too, and samples of the harness the ``task`` in the name of their file, for ``--by`` and ``--fit_by``. Texts
-of questions are not kept.
+A form (``log_forms``) is told by the keys of the first object of a file. Rows have ``probs`` or ``logits`` with their
+``choices`` and a ``label``, or a ``confidence`` and whether the answer was ``correct``, and an ``id``: rows of one id
+depend on each other. Answers of decision models have their ``question``, ``type`` and number of ``options`` too, and
+samples of the harness the ``task`` in the name of their file, for ``--by`` and ``--fit_by``. Texts of questions are not
+kept.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+import contextlib
 import itertools
-import math
 import os
 import pathlib
 import re
-import string
-from typing import Any, NamedTuple
+from typing import Any
 import zipfile
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, UserError, short
 from calib_jax._system.json_objects import parse_json
 from calib_jax.evaluation.predictions import headers
+from calib_jax.evaluation.predictions.log_forms import FORMS, Form, Slot
+from calib_jax.evaluation.predictions.text_files import as_json, objects_of_lines
 
 ID = "id"
 ENDINGS = (".json", ".eval")  # Files that hold one object, or a list of them, and archives of Inspect.
@@ -28,131 +29,6 @@ GROWTH = 10  # Times the bytes of a file that its objects take in memory, at mos
 Row = dict[str, Any]
 
 
-class Form(NamedTuple):
-  """A form of a log."""
-
-  title: str
-  keys: Mapping[str, type | tuple[type, ...]]  # Of the first object, by which the form is told, with their types.
-  rows: Callable[[Mapping[str, Any]], Iterator[Row]]
-
-  def fits(self, first: Any) -> bool:
-    """Whether an object is of the form, by its keys."""
-    return isinstance(first, dict) and all(key in first and isinstance(first[key], types)
-                                           for key, types in self.keys.items())
-
-
-def _decisions(answered: Mapping[str, Any]) -> Iterator[Row]:
-  """Answers by name (systemone) or in a list with names (decisions), and ``labels`` by name; a refusal has no row."""
-  for name, answer in answers_of(answered).items():
-    p = probabilities_of(answer)
-    yield {"probs": list(p.values()), "choices": [_text(x) for x in p], "label": _text(answered["labels"][name]),
-           "question": name, "type": answer["type"], "options": len(p)}
-
-
-def answers_of(answered: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-  """Returns the answers of an object by the names of the questions, without refusals."""
-  answers = answered["answers"]
-  by_name = answers if isinstance(answers, dict) else {answer["name"]: answer for answer in answers}
-  return {name: x for name, x in by_name.items() if not (x.get("refusal") or x.get("type") == "refusal")}
-
-
-def probabilities_of(answer: Mapping[str, Any]) -> dict[Any, float]:
-  """Returns the probability of each option of an answer."""
-  if "probabilities" in answer:
-    p = answer["probabilities"]
-    return p if isinstance(p, dict) else {x["value"]: x["probability"] for x in p}
-  true = float(answer["noul"] if "noul" in answer else answer["probability"])
-  return {"false": 1 - true, "true": true}
-
-
-def mend(answer: dict[str, Any], new: Sequence[float]) -> None:
-  """Puts other probabilities into an answer, and the largest in place of its confidence."""
-  if "probabilities" not in answer:
-    answer["noul" if "noul" in answer else "probability"] = new[1]
-    return
-  if isinstance(answer["probabilities"], dict):
-    answer["probabilities"] = dict(zip(answer["probabilities"], new, strict=True))
-  else:
-    for option, value in zip(answer["probabilities"], new, strict=True):
-      option["probability"] = value
-  if "confidence" in answer:
-    answer["confidence"] = max(new)
-
-
-def _text(option: Any) -> str:
-  return str(option).lower() if isinstance(option, bool) else str(option)
-
-
-def _harness(sample: Mapping[str, Any]) -> Iterator[Row]:
-  """Log-likelihoods of options (lm-evaluation-harness); the target is the place of the right one, or else its text.
-
-  A text such as "3" may be both, so that the place must agree with ``acc``, whether the likeliest option is right.
-  """
-  answers, target = sample["filtered_resps"], str(sample["target"])
-  if any(isinstance(x, str) for x in answers):
-    raise ValueError("its answers are texts without log-likelihoods of options: write a confidence and correct")
-  logits = [float(x[0]) for x in answers]
-  if target.isdecimal() and int(target) < len(logits):
-    place = int(target)
-  else:
-    place = [x["arg_1"].strip() for x in sample.get("arguments", {}).values()].index(target)
-  if "acc" in sample and bool(sample["acc"]) != (logits.index(max(logits)) == place):
-    raise ValueError(f"its target {short(target)} is option {place}, counted from 0, and its acc {sample['acc']:g} "
-                     "says otherwise: write label, the place of the right option")
-  yield {"logits": logits, "label": place, "id": sample["doc_id"], "options": len(logits)}
-
-
-def _inspect(sample: Mapping[str, Any]) -> Iterator[Row]:
-  """A score of Inspect, C or I or a credit, and the confidence that its metadata, or the sample's, state.
-
-  Of a sample with choices and no such confidence it is the log-probabilities of their letters as the first token.
-  """
-  if sample.get("choices") and not _states_a_confidence(sample):
-    letters = string.ascii_uppercase[:len(sample["choices"])]
-    token = sample["output"]["choices"][0]["logprobs"]["content"][0]
-    of_letter = {x["token"].strip(): float(x["logprob"]) for x in reversed(token["top_logprobs"])}
-    if missing := [x for x in letters if x not in of_letter]:
-      raise ValueError(f"its top_logprobs lack {', '.join(missing)}: log more of them")
-    yield {"logits": [of_letter[x] for x in letters], "choices": list(letters), "label": str(sample["target"]),
-           "id": sample["id"], "options": len(letters)}
-    return
-  of_sample = (sample.get("metadata") or {}).get("confidence")
-  stated = {name: (score, (score.get("metadata") or {}).get("confidence", of_sample))
-            for name, score in sample["scores"].items()}
-  stated = {name: pair for name, pair in stated.items() if pair[1] is not None}
-  if len(stated) != 1:
-    raise ValueError(f"{len(stated) or 'none'} of its scores {short(', '.join(sample['scores']))} state a confidence "
-                     "in their metadata, and one must")
-  ((score, confidence),) = stated.values()
-  yield {"confidence": float(confidence), "correct": {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}.get(
-    score["value"], score["value"]), "id": sample["id"]}
-
-
-def _states_a_confidence(sample: Mapping[str, Any]) -> bool:
-  """Whether the metadata of a sample or of one of its scores have a confidence."""
-  return any((x.get("metadata") or {}).get("confidence") is not None for x in (sample, *sample["scores"].values()))
-
-
-def _first_token(answered: Mapping[str, Any]) -> Iterator[Row]:
-  """The probability of the first token of an answer of OpenAI's batches, beside the label."""
-  token = answered["response"]["body"]["choices"][0]["logprobs"]["content"][0]
-  yield {"confidence": math.exp(min(token["logprob"], 0.0)), "correct": float(
-    token["token"].strip() == str(answered["label"]).strip())}
-
-
-def _judged(answered: Mapping[str, Any]) -> Iterator[Row]:
-  """A judged answer of Humanity's Last Exam: a confidence in percent, and yes or no."""
-  judged = answered["judge_response"]
-  yield {"confidence": float(judged["confidence"]) / 100, "correct": float(judged["correct"] == "yes")}
-
-
-FORMS = {
-  "decisions": Form("answers of a decision model", {"answers": (dict, list), "labels": dict}, _decisions),
-  "lm_eval": Form("samples of lm-evaluation-harness", {"filtered_resps": list, "target": object, "doc_id": object},
-                  _harness),
-  "inspect": Form("samples of Inspect", {"scores": dict, "id": object, "input": object}, _inspect),
-  "openai": Form("answers of an OpenAI batch", {"response": dict, "label": object}, _first_token),
-  "hle": Form("judged answers", {"judge_response": dict}, _judged)}
 TABLE = "table"  # No log: each object is a row.
 TASK = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?")  # The name of a file of the harness.
 
@@ -168,14 +44,7 @@ def rows(objects: Iterable[tuple[str, Any]], say: Callable[[str], None], form: s
   first = next(objects, None)
   if first is None:
     return False, iter(())
-  fits = [name for name, x in FORMS.items() if x.fits(first[1])]
-  if isinstance(first[1], dict) and (not fits or _is_row(first[1])):
-    fits.append(TABLE)
-  if form and form not in fits:
-    raise FileError(f" is not of the form {form}: its objects have {headers.listed(first[1])}.")
-  if not form and len(fits) > 1:
-    raise FileError(f" can be read in several ways: say which by --form, one of {', '.join(fits)}.")
-  form = form or next(iter(fits), TABLE)
+  form = told(first[1], form)
   every = itertools.chain([first], objects)
   if form == TABLE:
     return False, every
@@ -183,6 +52,18 @@ def rows(objects: Iterable[tuple[str, Any]], say: Callable[[str], None], form: s
       "names others.")
   task = TASK.fullmatch(name) if form == "lm_eval" else None
   return True, _of_form(FORMS[form], every, say, {"task": task[1]} if task else {})
+
+
+def told(first: Any, form: str = "", has_labels: bool = True) -> str:
+  """Returns the form that an object has, or ``TABLE``; a FileError where it may be of several, or not of ``form``."""
+  fits = [name for name, x in FORMS.items() if x.fits(first, has_labels)]
+  if isinstance(first, dict) and (not fits or _is_row(first)):
+    fits.append(TABLE)
+  if form and form not in fits:
+    raise FileError(f" is not of the form {form}: its objects have {headers.listed(first)}.")
+  if not form and len(fits) > 1:
+    raise FileError(f" can be read in several ways: say which by --form, one of {', '.join(fits)}.")
+  return form or next(iter(fits), TABLE)
 
 
 def _is_row(value: Mapping[str, Any]) -> bool:
@@ -201,16 +82,50 @@ def _of_form(form: Form, objects: Iterator[tuple[str, Any]], say: Callable[[str]
              ) -> Iterator[tuple[str, Row]]:
   number_without = 0
   for number, (place, value) in enumerate(objects):
-    own = []
-    try:
-      own = [{ID: value.get(ID, number)} | row | more for row in form.rows(value)]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration) as error:
-      missing = f"it lacks {short(error.args[0])}" if isinstance(error, KeyError) else str(error)[:200]
-      raise FileError(f"{place} is not as {form.title} are ({missing}).") from error
+    with _as(form, place):
+      own = [{ID: value.get(ID, number)} | _row(slot, form.label(value, slot)) | more for slot in form.slots(value)]
     number_without += not own or len(own) < len(value.get("answers", own))
     yield from ((place, row | {ID: str(row[ID])}) for row in own)
   if number_without:
     say(f": {number_without:,} of its objects have refusals, which do not count.")
+
+
+def _row(slot: Slot, label: Row) -> Row:
+  return {slot.kind: slot.values[0] if slot.kind == "confidence" else slot.values} | slot.more | label
+
+
+@contextlib.contextmanager
+def _as(form: Form, place: str) -> Iterator[None]:
+  """Makes errors of an object that is not as its form says a FileError."""
+  try:
+    yield
+  except (KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration) as error:
+    missing = f"it lacks {short(error.args[0])}" if isinstance(error, KeyError) else str(error)[:200]
+    raise FileError(f"{place} is not as {form.title} are ({missing}).") from error
+
+
+def editable(path: str | os.PathLike[str], form: str = "") -> tuple[Any, list[Slot]] | None:
+  """Returns what a log holds, with labels or without, and the slots of its rows; None of another file.
+
+  What is put into the slots stands in what it holds. ``form`` is as in ``rows``.
+  """
+  path = pathlib.Path(path)
+  if path.suffix.lower() not in (".jsonl", ".json") or not path.is_file():
+    return None
+  is_lines = path.suffix.lower() == ".jsonl"
+  with as_json():
+    places = objects_of_lines(path) if is_lines else None
+    if is_lines and told(next(places, ("", None))[1], form, has_labels=False) == TABLE:
+      return None
+    whole = [x for _, x in objects_of_lines(path)] if is_lines else _whole(path)
+  objects = list(_objects(whole))
+  if (form := told(objects[0] if objects else None, form, has_labels=False)) == TABLE:
+    return None
+  slots = []
+  for number, value in enumerate(objects):
+    with _as(FORMS[form], f": object {number:,}, counted from 0,"):
+      slots += [slot._replace(more={ID: str(value.get(ID, number))} | slot.more) for slot in FORMS[form].slots(value)]
+  return whole, slots
 
 
 def objects_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
@@ -219,18 +134,29 @@ def objects_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
   if path.suffix.lower() == ".eval":
     yield from _archived(path)
     return
+  whole = _whole(path)
+  of_ids = isinstance(whole, dict) and not isinstance(whole.get("samples"), list)
+  names = list(whole) if of_ids else ()
+  for number, x in enumerate(_objects(whole)):
+    yield f": object {number:,}, counted from 0,", x | {ID: names[number]} if of_ids and isinstance(x, dict) else x
+
+
+def _whole(path: pathlib.Path) -> Any:
+  """Returns what a ``.json`` file holds."""
   capacity.check_read("", GROWTH * path.stat().st_size)
   try:
-    value = parse_json(f'{{"all": {path.read_text(encoding="utf-8-sig")}}}', "")["all"]  # Or a list.
+    return parse_json(f'{{"all": {path.read_text(encoding="utf-8-sig")}}}', "")["all"]  # Or a list.
   except UnicodeDecodeError:
     raise FileError(" is not UTF-8 text.") from None
-  if isinstance(value, dict) and isinstance(value.get("samples"), list):
-    value = value["samples"]
-  elif isinstance(value, dict):
-    value = [x | {ID: name} if isinstance(x, dict) else x for name, x in value.items()]
-  if not isinstance(value, list):
+
+
+def _objects(whole: Any) -> Iterable[Any]:
+  """Returns the objects of a list, of the log of an evaluation, or of answers by id."""
+  if isinstance(whole, dict):
+    whole = whole["samples"] if isinstance(whole.get("samples"), list) else list(whole.values())
+  if not isinstance(whole, list):
     raise FileError(" must hold a list of objects, the log of an evaluation, or answers by id.")
-  yield from ((f": object {number:,}, counted from 0,", x) for number, x in enumerate(value))
+  return whole
 
 
 def _zipfile():

@@ -49,8 +49,8 @@ def arrays(path: str | os.PathLike[str], extra: Collection[str] = (), say: Calla
     elif suffix in (".parquet", ".pq"):
       table = parquet_files.read_parquet(path, extra, say, multilabel, unknown)
     elif suffix in (".jsonl", *logs.ENDINGS):
-      with json_files.as_json():
-        objects = json_files.objects_of_lines(path) if suffix == ".jsonl" else logs.objects_of(path)
+      with text_files.as_json():
+        objects = text_files.objects_of_lines(path) if suffix == ".jsonl" else logs.objects_of(path)
         table = json_files.read_objects(objects, extra, say, multilabel, form, pathlib.Path(path).stem, unknown)
     if table is not None:
       return _joined(table, say, ignore_label, groups)

@@ -1,4 +1,4 @@
-"""Reads CSV and TSV files of predictions with a header, whole or some rows at a time."""
+"""Reads text files: CSV and TSV of predictions with a header, whole or some rows at a time, and lines of JSON."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 import contextlib
@@ -6,12 +6,13 @@ import csv
 import itertools
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError
+from calib_jax._system.json_objects import parse_json
 from calib_jax.evaluation.predictions import headers, r_columns, written_values
 from calib_jax.evaluation.predictions.headers import NAMES, FileTable, Header, read_header
 from calib_jax.evaluation.predictions.pieces import Rows, Source, of_first
@@ -189,3 +190,21 @@ def stripped(text: list[str]) -> np.ndarray:
   values = {value: value.strip() for value in set(text)}
   capacity.check_read("", 4 * len(text) * max(map(len, values.values())))
   return np.array([values[value] for value in text])
+
+
+@contextlib.contextmanager
+def as_json() -> Iterator[None]:
+  """Makes errors of the reader a FileError."""
+  try:
+    yield
+  except (ValueError, OverflowError, OSError) as error:
+    reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    raise FileError(f" cannot be read as JSON ({reason}).") from error
+
+
+def objects_of_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+  """Yields the objects of a file of JSON lines, each after its place."""
+  with as_json():
+    for number, line in enumerate(lines_of(path), 1):
+      if line.strip():
+        yield f": line {number:,}", parse_json(line, f": line {number:,}")

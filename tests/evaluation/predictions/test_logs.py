@@ -9,9 +9,10 @@ import pytest
 
 from calib_jax import calibrators, evaluation
 from calib_jax._system.errors import UserError
+from calib_jax.calibrators import param_tables
 from calib_jax.cli import apply
 from calib_jax.cli import evaluate as command
-from calib_jax.evaluation.predictions import logs, subgroup_fits
+from calib_jax.evaluation.predictions import log_forms, subgroup_fits
 
 RNG = np.random.default_rng(0)
 OPTIONS = {"team": ["billing", "tech", "sales"], "mood": ["bad", "good"]}
@@ -90,6 +91,13 @@ def test_objects_of_one_id_are_one_group(tmp_path):
 
 def test_columns_of_rows_whose_options_differ_are_no_classes(tmp_path):
   assert list(calibrators.recommended(1000, 5, is_ragged=True)) == ["TS"]
+  assert [param_tables.are_of_classes(calibrators.get(name)) for name in (
+    "structured_matrix_scaling", "dirichlet", "temperature_scaling", "ensemble_temperature_scaling", "smart")] == [
+      True, True, False, False, False]
+  said, part = [], evaluation.load(_lines(tmp_path / "x.jsonl", map(_systemone, range(40))))
+  evaluation.fit([part], {"SVS": calibrators.get("structured_vector_scaling"), "TS": calibrators.get(
+    "temperature_scaling")}, said.append)
+  assert [x for x in said if "numbers for each column" in x] and not [x for x in said if x.startswith("caution: TS")]
   labels, rng = np.zeros(400, np.int32), np.random.default_rng(0)
   logits = np.where(np.arange(3) == np.where(rng.uniform(size=400) < 0.6, 0, 1)[:, None], 5.0, 0.0)
   whole = evaluation.judge({"a": evaluation.Model({"test": [evaluation.Predictions(
@@ -211,12 +219,12 @@ def test_apply_mends_the_probabilities_of_answers_and_nothing_else(form, tmp_pat
   for old, new in zip(before, after, strict=True):
     assert {key: x for key, x in old.items() if key != "answers"} == {
       key: x for key, x in new.items() if key != "answers"}
-    for name, answer in logs.answers_of(old).items():
-      p, q = (np.array(list(logs.probabilities_of(logs.answers_of(x)[name]).values())) for x in (old, new))
+    for name, answer in log_forms.answers_of(old).items():
+      p, q = (np.array(list(log_forms.probabilities_of(log_forms.answers_of(x)[name]).values())) for x in (old, new))
       assert q.sum() == pytest.approx(1, abs=1e-6) and (np.argsort(p) == np.argsort(q)).all()
       expected = p ** (1 / float(fitted.params["temperature"]))
       np.testing.assert_allclose(q, expected / expected.sum(), rtol=1e-4)
-      mended = logs.answers_of(new)[name]
+      mended = log_forms.answers_of(new)[name]
       assert answer["type"] == mended["type"] and mended.get("confidence", q.max()) == q.max()
   assert apply.main([f"--calibrator={file}", f"--predictions={paths[1]}", f"--out={tmp_path / 'x.csv'}"]) == 2
   assert "are written as they are read, as .jsonl" in capsys.readouterr().err
@@ -229,6 +237,63 @@ def test_apply_mends_the_probabilities_of_answers_and_nothing_else(form, tmp_pat
     {"column": "type", "n0": 30.0, "pooled": {"temperature": np.float32(2)}, "own": params}))
   assert apply.main([f"--calibrator={tmp_path / 'by.npz'}", *wanted]) == 0
   assert json.loads((tmp_path / "t.json").read_text()) == {"choice": 2.5, "noul": 0.5, "predicate": 0.5}
-  p, q = (np.array(list(logs.probabilities_of(logs.answers_of(json.loads(path.read_text().splitlines()[0]))["team"])
-                        .values())) for path in (paths[1], out))
+  answers = [log_forms.answers_of(json.loads(path.read_text().splitlines()[0]))["team"] for path in (paths[1], out)]
+  p, q = (np.array(list(log_forms.probabilities_of(x).values())) for x in answers)
   np.testing.assert_allclose(q, p ** (1 / 2.5) / np.sum(p ** (1 / 2.5)), rtol=1e-4)
+
+
+def _batch(i):
+  return {"response": {"body": {"choices": [{"logprobs": {"content": [{"token": " A", "logprob": -0.01 - i / 50}]}}]}},
+          "label": "AB"[i % 2], "custom_id": f"{i}"}
+
+
+def _exam(i):
+  return {"judge_response": {"confidence": 50 + i, "correct": "yes" if i % 3 else "no"}, "model": "m"}
+
+
+def _changed(before, after, path=()):
+  """The paths at which two values of JSON differ."""
+  if type(before) is not type(after):
+    return [path]
+  if isinstance(before, dict):
+    assert before.keys() == after.keys()
+    return [found for key in before for found in _changed(before[key], after[key], (*path, key))]
+  if isinstance(before, list):
+    assert len(before) == len(after)
+    return [found for i, pair in enumerate(zip(before, after, strict=True)) for found in _changed(*pair, (*path, i))]
+  return [] if before == after else [path]
+
+
+@pytest.mark.parametrize(("form", "suffix", "where", "label"), [
+  (_harness, "jsonl", {"0"}, "target"), (_with_letters, "json", {"logprob"}, None),
+  (_inspect, "json", {"confidence"}, None), (_batch, "jsonl", {"logprob"}, "label"),
+  (_exam, "json", {"confidence"}, None)])
+def test_apply_changes_the_probabilities_of_a_log_and_nothing_else(form, suffix, where, label, tmp_path, capsys):
+  objects = [form(i) for i in range(40)]
+  whole = {f"q{i}": x for i, x in enumerate(objects)} if form is _exam else {"version": 2, "samples": objects}
+  path, out = tmp_path / f"new.{suffix}", tmp_path / f"out.{suffix}"
+  path.write_text(json.dumps(whole) if suffix == "json" else "\n".join(map(json.dumps, objects)))
+  part = evaluation.load(path)
+  base = calibrators.temperature_scaling()
+  calibrator = calibrators.record_calibration(base) if part.records else base
+  calibrators.save(tmp_path / "c.npz", calibrators.Fitted(calibrator, calibrator.fit(part.logits, part.labels)))
+  if label:  # New answers need no label.
+    path.write_text("\n".join(json.dumps({k: x for k, x in y.items() if k != label}) for y in objects))
+  assert apply.main([f"--calibrator={tmp_path / 'c.npz'}", f"--predictions={path}", f"--out={out}"]) == 0
+  before, after = ([json.loads(text) for text in (x.read_text().splitlines() if suffix == "jsonl" else [x.read_text()])]
+                   for x in (path, out))
+  changed = _changed(before, after)
+  assert {str(place[-1]) for place in changed} == where and len(changed) >= 40 * len(part.logits[0]) // (
+    2 if part.records else 1) - 40
+  fitted = calibrators.load(tmp_path / "c.npz")
+  if label:
+    for x, y in zip(after, objects, strict=True):
+      x[label] = y[label]
+    out.write_text("\n".join(map(json.dumps, after)))
+  again, expected = evaluation.load(out), np.exp(np.asarray(fitted(part.logits)))
+  p = np.exp(again.logits - again.logits.max(1, keepdims=True))
+  np.testing.assert_allclose(p / p.sum(1, keepdims=True), expected, rtol=2e-3, atol=1e-5)
+  other = base if part.records else calibrators.record_calibration(base)
+  calibrators.save(tmp_path / "d.npz", calibrators.Fitted(other, other.fit(part.logits[:, :2], part.labels % 2)))
+  assert apply.main([f"--calibrator={tmp_path / 'd.npz'}", f"--predictions={path}", f"--out={out}"]) == 2
+  assert "the calibrator was fitted to" in capsys.readouterr().err
