@@ -50,6 +50,8 @@ def recipe(data: str, model: str):
     config = sgd(data, model, 250 if data == "cifar100" else 200, 128, 5e-4, steps=(60, 120, 160), decay=0.2)
   if model == "resnet110":
     config.model.name = "resnet110_bottleneck"  # Not printed: ours, because their other ResNets are of this kind.
+  if model == "preresnet56":
+    config.model.name = "preresnet56_bottleneck"  # Not printed: the released code.
   config.num_seeds = 3
   config.training.update(select="best", select_after_epochs=20 if data == "tiny_imagenet" else 40,
                          evaluate_every_epochs=1)

@@ -111,6 +111,7 @@ PRINTED = {  # Fields of cells, whose boundaries are fractions of their epochs.
   "reweighted_risk.py:cifar100.preresnet56.kde_ece": {
     "loss.secondary.form": "canonical", "loss.weight": 0.5, "training.num_epochs": 250,
     "optimizer.boundaries": (60 / 250, 120 / 250, 160 / 250)},
+  "reweighted_risk.py:cifar10.preresnet56": {"model.name": "preresnet56_bottleneck"},
   "reweighted_risk.py:cifar100.resnet110.dual_focal": {"loss.primary.gamma": 6.1},
   "reweighted_risk.py:tiny_imagenet.vit_small": {
     "optimizer.name": "sgd", "optimizer.learning_rate": 1e-4, "optimizer.schedule": "cosine", "model.image_size": 224,

@@ -1,6 +1,7 @@
 """Models: published sizes, and batch statistics of the global batch under padding and over devices."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +56,7 @@ PUBLISHED = [  # Of the papers, the authors' code, torchvision, timm, and the CI
   ("vit_small", 224, 1000, {}, 22_050_664), *(pytest.param(*case, marks=pytest.mark.slow) for case in (
   ("wide_resnet", 32, 10, {"depth": 16, "width": 4}, 2_748_890),
   ("wide_resnet32", 32, 10, {"width": 10}, 46_160_474), ("preresnet56", 32, 10, {}, 855_578),
+  ("preresnet", 32, 10, {"block": "basic"}, 855_578), ("preresnet56_bottleneck", 32, 10, {}, 868_634),
   ("resnet110_stochastic_depth", 32, 10, {}, 1_727_962), ("resnet50", 32, 10, {}, 23_520_842),
   ("resnet152", 224, 1000, {"stem": "imagenet"}, 60_192_808), ("densenet40", 32, 10, {}, 1_019_722),
   ("densenet121", 32, 10, {}, 6_956_298), ("densenet161", 224, 1000, {"stem": "imagenet"}, 28_681_000),
@@ -171,3 +173,34 @@ def test_batch_norm_over_devices_equals_one_device_with_one_of_them_all_padding(
   np.testing.assert_allclose(y.reshape(y_one.shape), y_one, rtol=1e-4, atol=1e-5)
   for many, one in zip(jax.tree.leaves(updated), jax.tree.leaves(updated_one), strict=True):
     np.testing.assert_allclose(many[0], one, rtol=1e-5, atol=1e-6)
+
+
+def _released_preresnet56():
+  """The parameters of Zhou et al. 2025's PreResNet-56 in their order: PyTorch's names and shapes."""
+  yield "conv1.weight", (16, 3, 3, 3)
+  before = 16
+  for layer, width in enumerate((16, 32, 64), 1):
+    for block in range(9):
+      sizes = ((before, width, 1), (width, width, 3), (width, 4 * width, 1))
+      for i, (inside, outside, side) in enumerate(sizes, 1):
+        yield from ((f"layer{layer}.{block}.bn{i}.{kind}", (inside,)) for kind in ("weight", "bias"))
+        yield f"layer{layer}.{block}.conv{i}.weight", (outside, inside, side, side)
+      if not block:
+        yield f"layer{layer}.{block}.downsample.1.weight", (4 * width, before, 1, 1)
+      before = 4 * width
+  yield from (("bn.weight", (256,)), ("bn.bias", (256,)), ("fc.weight", (10, 256)), ("fc.bias", (10,)))
+
+
+def test_every_layer_of_the_released_preresnet56_is_there_with_its_shape():
+  ours, theirs = {}, dict(_released_preresnet56())
+  for path, leaf in jax.tree_util.tree_leaves_with_path(_shapes("preresnet56_bottleneck", num_classes=10)):
+    *parts, last = (key.key for key in path)
+    module = "/".join(parts).replace("backbone/", "")
+    place = re.fullmatch(r"group(\d)_block(\d)/(\w+)", module)
+    name = (f"layer{place[1]}.{place[2]}.{place[3].replace('norm', 'bn').replace('shortcut_conv', 'downsample.1')}"
+            if place else {"stem_conv": "conv1", "group3_norm": "bn"}.get(module, "fc"))
+    kernel = len(leaf.shape) == 4
+    shape = tuple(leaf.shape[i] for i in (3, 2, 0, 1)) if kernel else leaf.shape[::-1]
+    ours[f"{name}.{'bias' if last == 'bias' else 'weight'}"] = shape
+  assert ours == theirs
+  assert sum(len(shape) == 4 for shape in theirs.values()) == 85
