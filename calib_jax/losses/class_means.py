@@ -52,7 +52,7 @@ def mdca(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None
 @register(PER_BATCH)
 def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
                              weights: ArrayLike | None = None, axis_name: str | None = None) -> Array:
-  r"""Generative cross entropy (GCE): the likelihood of the image given its class, rather than of the class.
+  r"""Generative cross entropy (GenCE): the likelihood of the image given its class, rather than of the class.
 
   Use it in place of cross entropy to compare the images of a batch with each other, class by class.
 
@@ -62,7 +62,10 @@ def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: Arr
   .. math:: -\frac{1}{N} \sum_i \log \frac{p_{i y_i}}{\frac{1}{N} \sum_j p_{j y_i}}
 
   This is cross entropy plus the mean log of the mean probability of the label's class. It is at least -log N, and 0
-  for a model that predicts the same for every example; it learns nothing of a batch of one example.
+  for a model that predicts the same for every example; it learns nothing of a batch of one example. It depends on the
+  size of the batch: of a batch with one image of each class the mean is little more than that image's own share, so
+  that small batches reward a probability less than large ones. Generalised cross entropy, which others call GCE, is
+  another loss.
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.

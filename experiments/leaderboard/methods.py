@@ -107,7 +107,7 @@ METHODS: dict[str, Recipe] = {
   "S-AvUC": _secondary("soft_avuc", _STRONGER, **_AVUC),
   "SB-ECE": _secondary("soft_binned_ece", _STRONGER, **_BINNED),
   "MDCA": _secondary("mdca", (1.0, 3.0, 10.0)),
-  "GCE": Recipe({"loss.primary": {"name": "generative_cross_entropy"}},
+  "GenCE": Recipe({"loss.primary": {"name": "generative_cross_entropy"}},
                 {"optimizer.learning_rate": (0.025, 0.05, 0.1)}),
   "KDE-XE": _secondary("kde_ece", _STRONGER, form="canonical"),
   "AURC": _primary("aurc", "confidence", ("msp", "margin", "negative_entropy")),

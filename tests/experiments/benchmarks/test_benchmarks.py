@@ -52,7 +52,7 @@ def test_it_runs_and_continues(name, tmp_path, capsys):
   assert command.main(arguments) == 0 and path.read_bytes() == before  # Nothing is left to measure.
 
 
-@pytest.mark.parametrize(("tiny", "network"), [(["--tiny"], "resnet8"), ([], "preresnet56")])
+@pytest.mark.parametrize(("tiny", "network"), [(["--tiny"], "resnet8"), ([], "preresnet56_bottleneck")])
 def test_a_card_trains_with_each_loss_until_its_end(tiny, network, tmp_path, monkeypatch):
   commands, signals = [], []
 
