@@ -72,17 +72,18 @@ def sized(function: Callable, size: int, **options) -> Callable:
   return _jitted(function, once if _runs_once.get() else "users", **options)
 
 
-def for_fits(function: Callable, size: int, **options) -> Callable:
+def for_fits(function: Callable, size: int, small: str = "fast", **options) -> Callable:
   """As ``sized``, for a fit, which few processes make often: a program of few numbers is compiled faster.
 
   From import to answer a temperature of 2,000 x 2 logits then takes 1.2 s of processor in place of 2.2, and each later
   fit 0.5 ms in place of 0.2. Up to ``FEW`` numbers fewer passes compile in two thirds of the time, and a later fit
   takes up to twice as long: of 5,000 x 10 logits 2.4 ms in place of 1.3. A size has one program, so that equal fits
-  have equal bits. It may not be a part of another program: JAX says so with a ValueError.
+  have equal bits. ``small`` is "few passes" for fits that compile as soon with these. It may not be a part of another
+  program: JAX says so with a ValueError.
   """
   if _runs_once.get():
     return sized(function, size, **options)
-  return _jitted(function, "fast" if size <= SMALL else "few passes" if size <= FEW else "users", **options)
+  return _jitted(function, small if size <= SMALL else "few passes" if size <= FEW else "users", **options)
 
 
 @functools.lru_cache(maxsize=64)

@@ -243,11 +243,12 @@ def wrapped(base: str | Calibrator, options: Mapping[str, Any]) -> Calibrator:
   return base
 
 
-def fit_by(solve: Callable[..., dict[str, Any]], *, of_counts: bool = False, **options: Any
+def fit_by(solve: Callable[..., dict[str, Any]], *, of_counts: bool = False, small: str = "fast", **options: Any
            ) -> Callable[..., dict[str, Any]]:
   """The ``fit`` of a calibrator whose params are ``solve(logits, labels, weights, **options)``, compiled."""
   # ``solve`` is a function of a module, so that it is compiled once for equal options and shapes. With ``of_counts``
-  # it gets the weights as ``fit_batch`` returns them, rather than with a sum of 1.
+  # it gets the weights as ``fit_batch`` returns them, rather than with a sum of 1. How ``small`` fits are compiled is
+  # what ``compilation.for_fits`` takes.
   def fit(logits, labels, *, where=None, weights=None):
     arrays = _checked(logits, labels, where, weights)
     args = solve, of_counts, tuple(options.items()), *arrays
@@ -257,7 +258,7 @@ def fit_by(solve: Callable[..., dict[str, Any]], *, of_counts: bool = False, **o
       return _solve(*args)
     if not arrays[0]:
       with contextlib.suppress(ValueError):  # Within another program; or the next call raises it again.
-        return compilation.for_fits(_solve, arrays[1].size, static_argnums=(0, 1, 2, 3))(*args)
+        return compilation.for_fits(_solve, arrays[1].size, small, static_argnums=(0, 1, 2, 3))(*args)
     return _compiled_solve(*args)
 
   return fit

@@ -188,8 +188,9 @@ def histogram_binning(num_bins: int = NUM_BINS, *, binning: str = "equal_mass", 
          [0.5, 1. ]], dtype=float32)
   """
   checks.options(num_bins=(num_bins, "integer [1, inf)"), binning=(binning, ("equal_mass", "equal_width")))
-  return one_vs_rest("histogram_binning", _solve_histogram, _histogram, top_label=top_label, num_bins=num_bins,
-                     binning=binning)
+  # Another fit to 2,000 x 2 logits takes 0.3 ms in place of 0.8, and the first one as long.
+  return one_vs_rest("histogram_binning", _solve_histogram, _histogram, top_label=top_label, small="few passes",
+                     num_bins=num_bins, binning=binning)
 
 
 def _solve_histogram(p: Array, happened: Array, weights: Array, *, num_bins: int, binning: str) -> dict:
@@ -234,13 +235,13 @@ def _bin(edges: Array, x: Array) -> Array:
 
 
 def one_vs_rest(name: str, solve: Callable[..., Any], value: Callable[..., Any], *, top_label: bool,
-                of_odds: bool = False, **options: Any) -> Calibrator:
+                of_odds: bool = False, small: str = "fast", **options: Any) -> Calibrator:
   """A calibrator of the columns ``[K, N]`` of probabilities or log-odds; of the confidence alone, if ``top_label``."""
   # Its params are ``solve(columns, happened [K, N], weights [K, N], **options)``, where the weights are those of
   # ``fit_batch`` and, for rows without the column's class, 0; its probabilities ``value(params, columns)`` ``[K, N]``.
   checks.choice("top_label", top_label, (True, False))
   of_columns = {"top_label": top_label, "of_odds": of_odds}
-  return Calibrator(fit_by(_solve, of_counts=True, by_class=solve, **of_columns, **options),
+  return Calibrator(fit_by(_solve, of_counts=True, small=small, by_class=solve, **of_columns, **options),
                     by_row(_apply, value=value, **of_columns), name, {**options, "top_label": top_label})
 
 
