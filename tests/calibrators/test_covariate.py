@@ -37,6 +37,7 @@ def test_the_optimum_is_that_of_scipy(ridge):
   np.testing.assert_allclose(ours, best.x, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_slopes_are_selected_where_there_are_some_and_seldom_elsewhere():
   calibrator = calibrators.covariate_temperature_scaling(["length", "noise"])
   selected = {slope: [float(calibrator.fit(*_drawn(400, slope, seed)[:2], covariates=_drawn(400, slope, seed)[2])[
