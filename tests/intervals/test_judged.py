@@ -25,6 +25,11 @@ def test_the_estimate_weighs_what_persons_say_by_how_often_the_judge_accepts():
   every = np.ones(100, bool)
   assert judged_mean(correct, every, np.ones(900, bool)).estimate == pytest.approx(correct.mean())
   assert judged_mean(correct, judged, others[:0]).estimate == pytest.approx(correct.mean())
+  # A judge that is never wrong leaves the chance of the draw: both sides are about as wide as by persons alone.
+  perfect, alone = judged_mean(correct, correct, others[:0]), judged_mean(correct, every, others[:0])
+  for a, b in ((perfect.high - perfect.estimate, alone.high - alone.estimate),
+               (perfect.estimate - perfect.low, alone.estimate - alone.low)):
+    assert 0.9 < a / b < 1.25
   # The numbers of groups of one answer each change nothing.
   alone = judged_mean(correct, judged, others, groups=np.arange(100), groups_others=np.arange(100, 1000))
   np.testing.assert_allclose(alone, mean, rtol=0.02)

@@ -5,11 +5,10 @@ logarithm, ``language=de`` is 1 where the text is ``de`` and else 0. A column of
 latter, one for each text that the fit has.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import re
 from typing import Any
 
-import jax
 import numpy as np
 
 from calib_jax import calibrators
@@ -46,21 +45,29 @@ def wanted(labelled: Mapping[str, calibrators.Calibrator]) -> list[str]:
 
 
 def read(arrays: Mapping[str, np.ndarray], columns: Sequence[str], count: int) -> dict[str, np.ndarray] | None:
-  """Returns the values of columns, ``[N]`` numbers or texts; texts that are numbers are numbers."""
+  """Returns the values of columns, ``[N]`` numbers or texts as the file has them; a missing one is a FileError."""
   values = {}
   for name in columns:
     if name not in arrays or arrays[name].shape not in ((count,), (count, 1)):
       raise FileError(f" must have a column {short(name)} with a number or a text in each row, because "
                       "covariate_temperature_scaling names it.")
-    values[name] = _numbers(arrays[name].reshape(-1))
+    own = arrays[name].reshape(-1)
+    own = own.astype(str) if own.dtype.kind in "OU" else own
+    is_missing = np.isin(np.char.strip(own), ("", "None", "nan")) if own.dtype.kind == "U" else ~np.isfinite(own)
+    if is_missing.any():
+      row = int(is_missing.argmax())
+      raise FileError(f": the column {short(name)}, which covariate_temperature_scaling names, is missing or infinite "
+                      f"in row {row}, counted from 0: leave this row out.")
+    values[name] = own
   return values or None
 
 
-def _numbers(values: np.ndarray) -> np.ndarray:
+def _numbers(values: np.ndarray) -> np.ndarray | None:
+  """Returns numbers, which CSV has as texts, or None of other texts."""
   try:
     return values.astype(np.float64)
-  except (TypeError, ValueError):
-    return values.astype(str)
+  except ValueError:
+    return None
 
 
 def expanded(calibrator: calibrators.Calibrator, values: Values | None) -> calibrators.Calibrator:
@@ -72,13 +79,16 @@ def expanded(calibrator: calibrators.Calibrator, values: Values | None) -> calib
     column = column_of(name)
     if values is None or column not in values:
       raise UserError(f"covariate_temperature_scaling needs the column {column} of each example that it calibrates.")
-    if column != name or values[column].dtype.kind != "U":
+    if column != name or _numbers(values[column]) is not None:
       every.append(name)
       continue
     texts = np.unique(values[column]).tolist()
     if len(texts) > MOST_TEXTS:
       raise UserError(f"the column {column} has {len(texts):,} different texts, and at most {MOST_TEXTS} are "
                       "covariates: name a column of numbers, or join some.")
+    if unclear := next((text for text in texts if "+" in text), None):
+      raise UserError(f"the column {column} holds {short(unclear)}, and + separates the names of covariates: write "
+                      "another word in its place.")
     every += [f"{name}={text}" for text in texts]
   return calibrators.covariate_temperature_scaling(every)
 
@@ -93,7 +103,7 @@ def matrix(of: Sequence[str], values: Values | None) -> np.ndarray:
     if TEXT.fullmatch(name):
       columns.append(own.astype(str) == name.partition("=")[2])
       continue
-    if own.dtype.kind == "U":
+    if (own := _numbers(own)) is None:
       raise UserError(f"the column {column} must hold numbers in all rows, as it did in the fit.")
     if column != name and not (own > 0).all():
       raise UserError(f"{name} is not finite: the column {column} must be above 0 in all rows.")
@@ -101,9 +111,8 @@ def matrix(of: Sequence[str], values: Values | None) -> np.ndarray:
   return np.stack(columns, axis=1).astype(np.float32)
 
 
-def calibrated(calibrator: calibrators.Calibrator, params: Any, part: Predictions,
-               apply: Callable[..., jax.Array] | None = None) -> Calibrated:
+def calibrated(calibrator: calibrators.Calibrator, params: Any, part: Predictions) -> Calibrated:
   """Returns predictions of all rows with their covariates."""
   x = matrix(names_of(calibrator), part.covariates)
-  log_probs = np.asarray((apply or calibrator.apply)(params, part.logits, x))
+  log_probs = np.asarray(calibrator.apply(params, part.logits, x))
   return Calibrated.of(part._replace(logits=log_probs, probs=None))

@@ -172,7 +172,7 @@ def _judged(answered: Object) -> Iterator[Slot]:
 
 
 def _log(p: float) -> float:
-  return math.log(p) if p > 0 else -math.inf
+  return math.log(p) if p > 0 else -9999.0  # What servers write for it: JSON has no infinity.
 
 
 FORMS = {

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from calib_jax.evaluation.numbers import cell
 from calib_jax.evaluation.predictions.fitting import Model
 from calib_jax.evaluation.results import Interval, Results
@@ -29,11 +31,16 @@ def compute(results: Results, models: Mapping[str, Model]) -> dict[str, dict[str
 def table(content: Mapping[str, Mapping[str, Interval | float | int]], results: Results) -> Table:
   """Returns a row for each set."""
   rows = [[name, f"{x['with_verdict']:,}", f"{x['others']:,}", f"{100 * x['agree']:.1f}", f"{100 * x['by_judge']:.2f}",
-           cell(x["by_persons"], 100), cell(x["by_both"], 100)] for name, x in content.items()]
+           _text(x["by_persons"]), _text(x["by_both"])] for name, x in content.items()]
   return Table("Accuracy by persons and a judge. The last column follows the persons, and uses the judge's verdicts on "
                "the other answers",
                ["evaluated on", "with a person's verdict", "others", "judge agrees %", "by the judge %", "by persons %",
                 "by both %"], rows)
+
+
+def _text(share: Interval) -> str:
+  """A share in percent, with its interval unless there are too few verdicts for one."""
+  return cell(share, 100) if np.isfinite(share.low) else f"{100 * share.estimate:.2f}"
 
 
 SECTIONS["judged"] = Section(compute, table, in_json=11, on_page=-4, in_text=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, evaluation
-from calib_jax._system.errors import UserError
+from calib_jax._system.errors import FileError, UserError
 from calib_jax.cli import apply, evaluate
 from calib_jax.evaluation.predictions import covariates, fitting
 from calib_jax.evaluation.predictions.predictions import Predictions
@@ -29,11 +29,20 @@ def test_names_say_how_columns_become_numbers():
   ("length", VALUES, "needs the column length of each example"), ("length", None, "needs the column length"),
   ("log(options)", VALUES | {"options": np.zeros(3)}, r"log\(options\) is not finite: the column options must"),
   ("language", {"language": np.char.add("x", np.arange(99).astype(str))}, "99 different texts, and at most 20"),
+  ("language", {"language": np.array(["C++", "C"])}, "holds 'C..', and . separates the names"),
   ("log(language)", VALUES, "the column language must hold numbers")])
 def test_covariates_that_a_file_lacks_are_one_sentence(columns, values, message):
   with pytest.raises(UserError, match=message):
     calibrator = covariates.expanded(calibrators.covariate_temperature_scaling(columns), values)
     covariates.matrix(covariates.names_of(calibrator), values)
+
+
+def test_texts_stay_texts_and_missing_values_are_named_with_their_row():
+  texts = {"code": np.array(["007", "010"])}  # As a part of a file whose other rows have words.
+  np.testing.assert_array_equal(covariates.matrix(["code=007"], covariates.read(texts, ["code"], 2)), [[1], [0]])
+  for values in (np.array([2.0, np.nan]), np.array(["2", " "]), np.array([2, None], object)):
+    with pytest.raises(FileError, match="the column 'length', .* is missing or infinite in row 1, counted from 0"):
+      covariates.read({"length": values}, ["length"], 2)
 
 
 def _rows(n, seed):

@@ -64,6 +64,9 @@ def test_the_command_has_the_accuracy_by_both(tmp_path, no_figures, capsys):
   content = json.loads((tmp_path / "results.json").read_text())["judged"]["x"]
   assert content["by_both"]["estimate"] == pytest.approx(expected.estimate)
   assert (content["with_verdict"], content["others"]) == (100, 200)
+  (tmp_path / "few.jsonl").write_text("\n".join(path.read_text().splitlines()[:30]))  # Ten verdicts: no interval.
+  assert evaluate.main([f"--test={tmp_path / 'few.jsonl'}", "--judged=judge", "--num_resamples=20"]) == 0
+  assert "nan" not in capsys.readouterr().out
   assert evaluate.main([f"--test={path}", "--judged=judge", "--weights=judge"]) == 2
   assert "--weights cannot be combined with --judged" in capsys.readouterr().err
 
