@@ -4,7 +4,7 @@ The top-level name of a parameter starts with the group of its layer, up to the 
 ``group2``, …, ``head``. The layers of a group are frozen together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
 from typing import Any, NamedTuple
 
@@ -25,7 +25,40 @@ HE = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 def conv(features: int, kernel: int, stride: int = 1, *, dtype: Any, name: str, init: Any = HE) -> nn.Conv:
   """Returns a convolution without bias, padded evenly on all sides; Flax's "SAME" pads unevenly if the stride is 2."""
   return nn.Conv(features, (kernel, kernel), (stride, stride), padding=kernel // 2, use_bias=False, dtype=dtype,
-                 kernel_init=init, name=name)
+                 kernel_init=init, name=name, conv_general_dilated=_conv_with_sliced_gradient)
+
+
+_SLICE = 32  # Images whose part of a kernel's gradient a CPU computes at once.
+
+
+def _conv_with_sliced_gradient(x: Array, kernel: Array, strides: Sequence[int], padding: Any, **options) -> Array:
+  """``jax.lax.conv_general_dilated``, whose gradient of the kernel is summed over slices of the batch on CPUs.
+
+  XLA:CPU copies the patches of all images for this gradient; those of 32 images stay in the cache. That takes a
+  quarter off a step of a ResNet-8 of 128 images, and a tenth off one of a PreResNet-20. Other devices have no slices.
+  """
+  plain = functools.partial(jax.lax.conv_general_dilated, window_strides=strides, padding=padding, **options)
+  if len(x) <= _SLICE:
+    return plain(x, kernel)
+
+  def of_kernel(x, kernel, cotangent):
+    return jax.vjp(lambda kernel: plain(x, kernel), kernel)[1](cotangent)[0]
+
+  def in_slices(x, kernel, cotangent):
+    parts = [of_kernel(x[i:i + _SLICE], kernel, cotangent[i:i + _SLICE]) for i in range(0, len(x), _SLICE)]
+    return functools.reduce(jnp.add, parts)
+
+  @jax.custom_vjp
+  def conv(x, kernel):
+    return plain(x, kernel)
+
+  def backward(saved, cotangent):
+    x, kernel = saved
+    of_x, = jax.vjp(lambda x: plain(x, kernel), x)[1](cotangent)
+    return of_x, jax.lax.platform_dependent(x, kernel, cotangent, cpu=in_slices, default=of_kernel)
+
+  conv.defvjp(lambda x, kernel: (plain(x, kernel), (x, kernel)), backward)
+  return conv(x, kernel)
 
 
 def stem_conv(x: Array, features: int, stem: str, init: Any = HE) -> Array:
