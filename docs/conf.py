@@ -129,11 +129,39 @@ def _versions(app, what: str, name: str, _object, _options, lines: list[str]) ->
     lines += ["", ".. versionadded:: 0.1"]
 
 
+def _printed_tables(app, doctree) -> None:
+  """Shows tables that a cell printed as Markdown as tables, which scroll by themselves where a screen is narrow."""
+  for block in list(doctree.findall(nodes.literal_block)):
+    parts = re.split(r"((?:^\|.*\n?)+)", block.rawsource or block.astext(), flags=re.MULTILINE)
+    if "stream" not in block["classes"] or len(parts) == 1:
+      continue
+    shown = []
+    for part in filter(str.strip, parts):
+      if part.startswith("|"):
+        header, _, *rows = ([cell.strip() for cell in line.strip()[1:-1].split("|")] for line in part.splitlines())
+        shown.append(_table(header, rows))
+      else:
+        shown.append(block.copy())
+        shown[-1] += nodes.Text(part.strip("\n"))
+    block.replace_self(shown)
+
+
+def _table(header: list[str], rows: list[list[str]]) -> nodes.table:
+  group = nodes.tgroup(cols=len(header))
+  group += [nodes.colspec(colwidth=1) for _ in header]
+  for kind, lines in ((nodes.thead, [header]), (nodes.tbody, rows)):
+    part = kind()
+    part += [nodes.row("", *(nodes.entry("", nodes.paragraph(text=cell)) for cell in line)) for line in lines]
+    group += part
+  return nodes.table("", group)
+
+
 def setup(app) -> None:
   """Registers how formulas, links and members are shown."""
   app.connect("include-read", _seen_from_docs)
   app.connect("source-read", _unbroken)
   app.connect("source-read", _papers)
+  app.connect("doctree-read", _printed_tables)
   app.connect("autodoc-process-signature", _named_types)
   app.connect("autodoc-skip-member", _skip_fields)
   app.connect("autodoc-process-docstring", _versions)

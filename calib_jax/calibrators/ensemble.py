@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import _checks as checks
+from calib_jax import metrics
 from calib_jax._numerics.lbfgs import shares
 from calib_jax._numerics.softmax import masked_as, pick, tempered, unmasked
 from calib_jax._numerics.temperature import solve_nll
+from calib_jax.calibrators import temperature as scaling
 from calib_jax.calibrators.base import Calibrator, by_row, fit_by, has_params, keep_top, register
 
 Array = jax.Array
@@ -20,7 +22,7 @@ GAP_IN_EPS = 16  # The tolerance of the duality gap, in units of the dtype's eps
 
 @register
 @has_params(temperature="(0, inf)", weights="3 [0, 1] shares")
-def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
+def ensemble_temperature_scaling(*, space: str = "probs", objective: str = "nll") -> Calibrator:
   r"""Ensemble temperature scaling (ETS): :math:`w_1\,\mathrm{softmax}(z/T) + w_2\,\mathrm{softmax}(z) + w_3/K`.
 
   Use it where one temperature is too little: it mixes three fixed shapes, and keeps the accuracy.
@@ -34,15 +36,17 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
     space: ``"probs"`` for the mixture of probabilities, or ``"logits"`` for
       :math:`\mathrm{softmax}(w_1 z/T + w_2 z + w_3/K)`, as Jung et al. print it (Eq. 13). The latter is only a
       temperature; the best is T itself with w = (1, 0, 0).
+    objective: ``"nll"``, or ``"mse"`` for the mean squared error of the probabilities, which the code that Zhang et al.
+      released minimises for T and for the weights.
 
   Returns:
     A calibrator whose params are ``temperature``, ``weights`` ``[3]``, ``gap``, ``converged``, ``iterations`` and
     ``at_bound``, of T.
     ``converged`` certifies that T converged and that the duality gap of the weights, ``gap``, is at most 16 eps (2e-6
-    nats in float32).
+    nats in float32). ``gap`` of ``"mse"`` is in units of the Brier score.
 
   Raises:
-    ValueError: for an unknown space.
+    ValueError: for an unknown space or objective.
 
   References:
     Zhang et al. 2020.
@@ -52,9 +56,9 @@ def ensemble_temperature_scaling(*, space: str = "probs") -> Calibrator:
   >>> bool(params["converged"]), params["weights"].sum().round(3)
   (True, Array(1., dtype=float32))
   """
-  checks.options(space=(space, ("probs", "logits")))
-  return Calibrator(fit_by(_fit, of_counts=True, space=space), by_row(_apply, space=space),
-                    "ensemble_temperature_scaling", {"space": space})
+  checks.options(space=(space, ("probs", "logits")), objective=(objective, ("nll", "mse")))
+  return Calibrator(fit_by(_fit, of_counts=True, space=space, objective=objective), by_row(_apply, space=space),
+                    "ensemble_temperature_scaling", {"space": space, "objective": objective})
 
 
 def start(logits: Array, *, space: str) -> dict[str, Any]:
@@ -63,7 +67,9 @@ def start(logits: Array, *, space: str) -> dict[str, Any]:
   return {"temperature": jnp.ones((), logits.dtype), "weights": jnp.array([1, 0, 0], logits.dtype)}
 
 
-def _fit(logits: Array, labels: Array, weights: Array, *, space: str) -> dict[str, Any]:
+def _fit(logits: Array, labels: Array, weights: Array, *, space: str, objective: str) -> dict[str, Any]:
+  if objective == "mse":
+    return _solve_mse(logits, labels, weights, space=space)
   return solve(logits, labels, shares(weights, logits.dtype), jnp.sum(weights, dtype=logits.dtype), space=space)
 
 
@@ -76,6 +82,29 @@ def solve(logits: Array, labels: Array, weights: Array, count: Array | None = No
   mixture, gap, iterations = _simplex(of_label, weights)
   return params | {"weights": mixture, "gap": gap, "converged": params["converged"] & (gap <= _tolerance(gap.dtype)),
                    "iterations": params["iterations"] + iterations}
+
+
+def _brier(logits: Array, labels: Array, *, where: Array, weights: Array | None = None) -> Array:
+  return metrics.brier_score(jax.nn.softmax(logits), labels, where=where, weights=weights)
+
+
+def _solve_mse(logits: Array, labels: Array, weights: Array, *, space: str) -> dict[str, Any]:
+  """The params of the smallest Brier score of T, and then of the mixture, which is quadratic in its weights."""
+  params = scaling.solve(logits, labels, weights, objective=_brier)
+  mixture = jnp.array([1, 0, 0], logits.dtype)
+  if space == "logits":
+    return params | {"weights": mixture, "gap": jnp.zeros((), logits.dtype)}
+  truth = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+  errors = jnp.stack([jnp.exp(x) - truth for x in _components(logits, params["temperature"])], axis=-1)
+  # As the weights sum to 1, the error of the mixture is that of its parts: the mean of (Σ_j w_j e_ijk)², summed over k.
+  products = jnp.einsum("n,nka,nkb->ab", shares(weights, logits.dtype), errors, errors, precision="highest")
+  for _ in range(3):  # A step is exact but for what keeps its system regular.
+    step = _newton_step(mixture, 2 * products @ mixture, 2 * products)
+    mixture = jnp.maximum(mixture + step, 0)
+    mixture /= jnp.sum(mixture)
+  slope = 2 * products @ mixture
+  gap = jnp.dot(slope, mixture) - jnp.min(slope)
+  return params | {"weights": mixture, "gap": gap, "converged": params["converged"] & (gap <= _tolerance(gap.dtype))}
 
 
 def _apply(params: dict, logits: Array, *, space: str) -> Array:

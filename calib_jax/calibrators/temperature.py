@@ -92,7 +92,7 @@ def temperature_scaling(objective: str | Callable[..., Array] = "nll", *, num_bi
   chosen = {name: value for name, value in options.items() if value is not None}
   if not callable(objective) and (objective != "nll" or chosen):
     _check_options(objective, chosen)
-  fit = fit_by(_solve, of_counts=True, objective=objective, **chosen)
+  fit = fit_by(solve, of_counts=True, objective=objective, **chosen)
   return Calibrator(fit, by_row(_apply), "temperature_scaling", {"objective": objective, **chosen})
 
 
@@ -109,7 +109,7 @@ def _check_options(objective: str, options: dict) -> None:
     jax.eval_shape(functools.partial(function, **options), jnp.zeros((2, 2)), jnp.zeros(2, jnp.int32))
 
 
-def _solve(logits: Array, labels: Array, weights: Array, *, objective: str | Callable[..., Array], **options) -> dict:
+def solve(logits: Array, labels: Array, weights: Array, *, objective: str | Callable[..., Array], **options) -> dict:
   """The params of the best temperature, for example weights that are not divided by their sum."""
   params = solve_nll(logits, labels, shares(weights, logits.dtype), jnp.sum(weights, dtype=logits.dtype))
   if objective == "nll":

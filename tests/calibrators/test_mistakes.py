@@ -27,6 +27,7 @@ def _fit_with_weights(weights, where=None):
   (lambda: calibrators.focal_temperature_scaling(search="random"), ValueError, "search must be one of"),
   (lambda: calibrators.focal_temperature_scaling(objective="brier"), ValueError, "objective must be one of"),
   (lambda: calibrators.ensemble_temperature_scaling(space="odds"), ValueError, "space must be one of"),
+  (lambda: calibrators.ensemble_temperature_scaling(objective="ece"), ValueError, "objective must be one of"),
   (lambda: calibrators.meta_calibration("coverage", target=0.1), ValueError, "constraint must be one of"),
   (lambda: calibrators.meta_calibration(target=0.0), ValueError, "target must be in"),
   (lambda: calibrators.histogram_binning(0), ValueError, "num_bins must be in"),

@@ -129,6 +129,29 @@ def test_ensembles_give_an_unlikely_label_the_uniform_prediction():
   assert (parts @ [1, 0, 0]).min() < 1e-8 < best.x
 
 
+@pytest.mark.parametrize(("n", "k", "spread"), [(300, 2, 1.5), (500, 10, 3.0), (50, 3, 6.0)])
+def test_ensembles_by_squared_errors_are_scipys(n, k, spread):
+  rng = np.random.default_rng(n)
+  logits = (spread * rng.normal(size=(n, k))).astype(np.float32)
+  labels = np.array([rng.choice(k, p=p) for p in special.softmax(1.5 / spread * logits, axis=1)])
+  counts = rng.integers(0, 4, n)  # Two rows of weight 1 are one of weight 2.
+  params = calibrators.ensemble_temperature_scaling(objective="mse").fit(logits, labels, weights=counts)
+  rows = np.repeat(np.arange(n), counts)
+  z, truth = logits[rows].astype(np.float64), np.eye(k)[labels[rows]]
+
+  def value(probs):
+    return np.mean(np.sum((probs - truth)**2, axis=1))
+
+  t = optimize.minimize_scalar(lambda t: value(special.softmax(z / t, axis=1)), bounds=(0.05, 50), method="bounded",
+                               options={"xatol": 1e-9}).x
+  parts = np.stack([special.softmax(z / t, axis=1), special.softmax(z, axis=1), np.full(z.shape, 1 / k)], axis=-1)
+  best = optimize.minimize(lambda w: value(parts @ w), [1 / 3] * 3, method="SLSQP", bounds=[(0, 1)] * 3,
+                           constraints={"type": "eq", "fun": lambda w: w.sum() - 1}, options={"ftol": 1e-15})
+  assert params["converged"]
+  np.testing.assert_allclose(params["temperature"], t, rtol=1e-3)
+  assert value(parts @ np.asarray(params["weights"], np.float64)) <= best.fun + 1e-6
+
+
 @pytest.mark.slow
 def test_printed_ensembles_are_temperatures():
   logits, labels = SETS["K=10"]()
