@@ -6,6 +6,9 @@ Every cell "mean ± standard error" of the tables of results, of the rankings of
 is computed anew from the rows beside its page: means over seeds, and the standard error over seeds and, for columns
 whose rows have it, test images, by a jackknife over their blocks. Cells that differ by more than their last digit are
 printed, and the exit code is then 1.
+
+So are sentences that compare ways to train or to calibrate without saying by what: those of the guides in ``COMPARING``
+outside of what a command writes must say "shown", which is of a test that Holm's method corrects, or "mean".
 """
 
 import argparse
@@ -27,6 +30,11 @@ COLUMNS = {  # The column and the factor of each heading.
 CORRUPTED = {"accuracy %": ("accuracy_shifted", 100), "NLL": ("nll_shifted", 1), "ECE %": ("ece_shifted", 100)}
 DIFFERENCES = ("NLL", "Brier", "NLL after TS")  # Which rankings print less the value of cross entropy.
 BASELINE = "cross entropy"
+COMPARING = ("choose", "losses", "beyond_the_loss", "results", "calibrators", "selective_risk")  # Pages of docs.
+COMPARATIVE = (r"\b(?:better|worse|lower|higher|best|worst|lowest|highest|beats?|gains?|loses|outperforms?|helps?|"
+               r"hurts?|slightly|more accurate)\b")
+WRITTEN = (r"<!-- Written by.*?<!-- End of what is written by it -->|<!-- The top.*?<!-- Its end. -->|"
+           r"```.*?```|`[^`\n]*`")
 UNIT = 1e-5  # Of the numbers in columns of test images.
 
 
@@ -115,6 +123,18 @@ def audit(page: pathlib.Path) -> tuple[int, list[str]]:
   return checked, wrong
 
 
+def unnamed(text: str) -> list[str]:
+  """Returns the sentences and cells of a page that compare, and say neither "shown" nor "mean".
+
+  >>> unnamed("Focal is better. Its mean ECE is lower. | a | it gains much |")
+  ['Focal is better.', 'it gains much']
+  """
+  text = re.sub(WRITTEN, "", text, flags=re.DOTALL)
+  parts = re.split(r"(?<=[.:;])\s+|\s*\|\s*|\n\n|\n- ", text)
+  return [" ".join(part.split()) for part in parts
+          if re.search(COMPARATIVE, part) and not re.search(r"\b(?:shown|means?)\b", part)]
+
+
 def main() -> int:
   """Audits all pages; returns the exit code."""
   parser = argparse.ArgumentParser(prog="python -m experiments.audit", description=__doc__.partition("\n")[0])
@@ -125,8 +145,12 @@ def main() -> int:
     total, every_wrong = total + checked, every_wrong + wrong
     if checked:
       print(f"{page.name}: {checked} cells, {len(wrong)} differ")
-  print("\n".join([*every_wrong, f"{total} cells, {len(every_wrong)} differ"]))
-  return 1 if every_wrong else 0
+  guides = pathlib.Path(__file__).parent.parent / "docs"
+  sentences = [f"{name}.md: {text}" for name in COMPARING
+               for text in unnamed((guides / f"{name}.md").read_text(encoding="utf-8"))]
+  print("\n".join([*every_wrong, *sentences, f"{total} cells, {len(every_wrong)} differ; {len(sentences)} sentences "
+                   "compare and say neither shown nor mean"]))
+  return 1 if every_wrong or sentences else 0
 
 
 if __name__ == "__main__":

@@ -17,6 +17,11 @@ def test_every_printed_cell_follows_from_the_rows():
   assert sum(checked for checked, _ in audited) > 5000 and [line for _, wrong in audited for line in wrong] == []
 
 
+def test_guides_compare_by_means_or_by_what_is_shown():
+  guides = {name: pathlib.Path(f"docs/{name}.md").read_text(encoding="utf-8") for name in audit.COMPARING}
+  assert {name: found for name, text in guides.items() if (found := audit.unnamed(text))} == {}
+
+
 def test_a_cell_that_does_not_follow_from_its_row_is_found(tmp_path):
   for suffix in (".md", ".csv"):
     shutil.copy(RESULTS / f"leaderboard_more_data_tiny_imagenet_resnet8{suffix}", tmp_path / f"page{suffix}")

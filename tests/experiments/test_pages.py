@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import coverage, equal_search, recommendations
+from experiments import coverage, effects, equal_search, recommendations
 from experiments.calarena import page as calarena_page
 from experiments.calibrators import scikit_learn, set_size
 from experiments.common import comparison, report, rows, scales, sweep
-from experiments.common.commands import RESULTS
+from experiments.common.commands import RESULTS, ROOT
 from experiments.estimators import decomposition, dependence, differences, seeds_and_images, verdicts
 from experiments.leaderboard import experiment as leaderboard
 from experiments.leaderboard import more_data
@@ -153,6 +153,9 @@ def test_sentences_of_a_page_follow_from_its_rows(stem):
 def test_the_tables_of_the_guides_are_those_of_the_rows(tmp_path):
   guide = recommendations.PAGE.read_text(encoding="utf-8")
   assert recommendations.table() in guide and recommendations.calibrators() in guide
+  found = effects.every()
+  for name, of_page in effects.pages().items():
+    assert effects.table(found, of_page) in (ROOT / "docs" / name).read_text(encoding="utf-8")
   assert classifier_level_table.readings() in classifier_level_table.PAGE.read_text(encoding="utf-8")
   text, table = leaderboard_page.PAGE.read_text(encoding="utf-8"), rows.texts(leaderboard_page.ROWS)
   stale = tmp_path / "results.md"
