@@ -16,8 +16,8 @@ from experiments.common import commands, comparison, markdown, ranking, rows, st
 from experiments.leaderboard.methods import COMBINED, METHODS
 from experiments.recommendations import BASELINE, DECIDING, SETS
 
-COLUMNS = {"ECE": ("ece", "none", 100), "accuracy": ("accuracy", "none", 100), "NLL": ("nll", "none", 1000),
-           "NLL after TS": ("nll", "TS", 1000), "NLL after TS, corrupted": ("nll_shifted", "TS", 1000)}
+COLUMNS = {"ECE": ("ece", "none", 100), "acc.": ("accuracy", "none", 100), "NLL": ("nll", "none", 1000),
+           "NLL after TS": ("nll", "TS", 1000), "shifted": ("nll_shifted", "TS", 1000)}
 SHORT = {"Fashion-MNIST, MLP": "MLP", "Fashion-MNIST, ResNet-8": "ResNet-8", "CIFAR-10, ResNet-8": "CIFAR-10"}
 # Methods that are a loss; the others change the optimiser, the images, the head, the schedule or the prediction.
 LOSSES = [name for name, recipe in {**METHODS, **COMBINED}.items()

@@ -119,8 +119,8 @@ def test_a_few_unequal_groups_reject_a_calibrated_model_as_often_as_said():
     return metrics.calibration_test(metrics.calibration_error, confidence, correct, key=keys[2], num_resamples=79,
                                     groups=groups)
 
-  p_values = jax.jit(lambda keys: jax.lax.map(p_value, keys))(jax.random.split(KEY, (1000, 3)))
-  assert jnp.sum(p_values <= 0.05) <= 75  # At 5%, more have a chance of 3e-4.
+  p_values = jax.jit(lambda keys: jax.lax.map(p_value, keys))(jax.random.split(KEY, (500, 3)))
+  assert jnp.sum(p_values <= 0.05) <= 41  # At 5%, more have a chance of 9e-4; at 10%, fewer one of a tenth.
 
 
 @pytest.mark.parametrize("groups", [pytest.param(None, marks=pytest.mark.slow), np.arange(200) // 2])

@@ -46,7 +46,7 @@ def _expected(state, name, reduction):
 
 
 @pytest.mark.parametrize(("model", "num_devices", "reduction", "options"), [
-  pytest.param("simple_cnn", 4, "mean", {}, marks=pytest.mark.slow), ("mlp", 2, "sum", {"parallel": "shard_map"})])
+  ("mlp", 2, "sum", {"parallel": "shard_map"})])
 def test_a_step_is_that_of_the_formula(model, num_devices, reduction, options, monkeypatch):
   draw_fast(monkeypatch)
   # The head is large, so that predictions differ by view.

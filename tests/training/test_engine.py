@@ -108,10 +108,8 @@ TWO_STAGE = (*PLAIN, "schedule.name=two_stage", "schedule.stage2_epochs=2", "tra
 TOGETHER = {
   "interleaved": ("schedule.name=interleaved",),
   "masked": (*TWO_STAGE, "head.name=masked", "head.width=6", "head.keep=0.5"),
-  "variational": (*TWO_STAGE, "head.name=variational", "head.width=4"),
   "mixup, parts, best": ("model.name=simple_cnn", "model.channels=(4,)", "augmentation.name=mixup",
-                         "augmentation.padding=1", "training.accumulation_steps=2", "training.select=best"),
-  "dropout, samples": ("model.dropout=0.4", "evaluation.samples=7")}
+                         "augmentation.padding=1", "training.accumulation_steps=2", "training.select=best")}
 
 
 @pytest.mark.parametrize("name", [

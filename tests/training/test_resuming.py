@@ -1,6 +1,5 @@
 """Runs that are killed, in processes of their own: going on gives the same bytes, alone and in company."""
 
-import concurrent.futures
 import signal
 import socket
 import threading
@@ -25,16 +24,14 @@ VARIATIONAL = ("--config.head.name=variational", "--config.head.width=6", "--con
 
 
 @pytest.mark.slow
-def test_kills_leave_no_trace(tmp_path):
-  kills, options = (13, 36), (*RUN, "--config.training.parallel=shard_map", *TWO_STAGE, *MASKED)
+def test_a_kill_leaves_no_trace(tmp_path):
+  kill, options = 36, (*RUN, "--config.training.parallel=shard_map", *TWO_STAGE, *MASKED)  # In the second stage.
   whole = python("main.py", *options, f"--workdir={tmp_path / 'whole'}", tmp_path=tmp_path)
   assert whole.returncode == 0, whole.stderr
-  assert {step > 22 for step in kills} == {True, False}  # Both stages.
-  for step in kills:
-    done = python("tests/training/killed.py", step, int(signal.SIGKILL), *options, f"--workdir={tmp_path / 'killed'}",
-                  tmp_path=tmp_path)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert "cannot be read whole" not in done.stderr
+  done = python("tests/training/killed.py", kill, int(signal.SIGKILL), *options, f"--workdir={tmp_path / 'killed'}",
+                tmp_path=tmp_path)
+  assert done.returncode == -signal.SIGKILL, done.stderr
+  assert "cannot be read whole" not in done.stderr
   done = python("main.py", *options, f"--workdir={tmp_path / 'killed'}", tmp_path=tmp_path)
   assert done.returncode == 0, done.stderr
   for name in ("validation", "test"):
@@ -63,38 +60,26 @@ def _pair(tmp_path, *first, second=("main.py",), options=RUN, shared=False):
   return [process.returncode for process in started], output
 
 
-# Interleaved, and by two stages with averages, whose two processes have one directory.
-PARALLEL = {"pmap": SELECTED, "shard_map": (
-  *SELECTED, *TWO_STAGE, *VARIATIONAL, "--config.training.parallel=shard_map", "--config.training.average=swa",
-  "--config.training.average_fraction=0.5")}
+# By two stages with averages; both processes have one directory.
+PARALLEL = (*SELECTED, *TWO_STAGE, *VARIATIONAL, "--config.training.parallel=shard_map",
+            "--config.training.average=swa", "--config.training.average_fraction=0.5")
 
 
 @pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_both_go_on_as_one(tmp_path):
-  """Both go on by the harder of two ways."""
-  # Both at once, because most of the time a process waits until it takes the other for dead.
-  with concurrent.futures.ThreadPoolExecutor() as pool:
-    list(pool.map(lambda case: _lose_a_process(*case, tmp_path / case[0]), (("pmap", 1), ("shard_map", 0))))
-  done = python("main.py", *PARALLEL["shard_map"], f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
+  lost = ("tests/training/killed.py", 21, int(signal.SIGKILL))  # The one that both find each other by.
+  survivor = ("tests/training/killed.py", 10**9, int(signal.SIGKILL))  # It never gets there.
+  codes, output = _pair(tmp_path, *lost, second=survivor, options=PARALLEL, shared=True)
+  assert codes[0] == -signal.SIGKILL and codes[1] not in (0, None)
+  assert "another process of this run ended" in output[1] and "start all of them again" in output[1]
+  done = python("main.py", *PARALLEL, f"--workdir={tmp_path / 'alone'}", tmp_path=tmp_path, num_devices=8)
   assert done.returncode == 0, done.stderr
-  codes, output = _pair(tmp_path / "shard_map", "main.py", options=PARALLEL["shard_map"], shared=True)
+  codes, output = _pair(tmp_path, "main.py", options=PARALLEL, shared=True)
   assert codes == [0, 0], output
   for name in ("validation", "test"):
-    one, two = (evaluation.load(tmp_path / run / f"predictions/{name}_seed0.npz") for run in (
-      "alone", "shard_map/process0"))
+    one, two = (evaluation.load(tmp_path / run / f"predictions/{name}_seed0.npz") for run in ("alone", "process0"))
     np.testing.assert_array_equal(one.labels, two.labels)
     np.testing.assert_allclose(two.logits, one.logits, rtol=1e-4, atol=1e-4)
-
-
-def _lose_a_process(parallel, lost, tmp_path):
-  """Kills one of two processes; 0 is the one that both find each other by."""
-  tmp_path.mkdir()
-  programs = [("tests/training/killed.py", 10**9, int(signal.SIGKILL))] * 2  # One that never gets there survives.
-  programs[lost] = ("tests/training/killed.py", 21, int(signal.SIGKILL))
-  codes, output = _pair(tmp_path, *programs[0], second=programs[1], options=PARALLEL[parallel],
-                        shared=parallel == "shard_map")
-  assert codes[lost] == -signal.SIGKILL and codes[1 - lost] not in (0, None)
-  assert "another process of this run ended" in output[1 - lost] and "start all of them again" in output[1 - lost]
 
 
 @pytest.mark.slow

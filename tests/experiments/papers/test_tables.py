@@ -4,7 +4,6 @@ import json
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -20,7 +19,6 @@ from experiments.leaderboard.claims import CLAIMS as leaderboard_claims
 from experiments.papers.focal_temperature import table as focal_temperature_table
 from experiments.papers.mac_cal import tables as mac_cal_tables
 from experiments.papers.reweighted_risk import tables as reweighted_risk_tables
-from experiments.papers.soft_calibration import memorisation
 from experiments.papers.soft_calibration import tables as soft_calibration_tables
 from tests.training.config.data import SHAPES
 
@@ -136,18 +134,6 @@ def test_every_config_is_complete_and_every_network_fits_its_data():
     images = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     logits, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), images)
     assert logits.shape == (2, num_classes)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_figures")
-def test_a_table_is_made_at_a_tiny_scale(tmp_path):
-  experiment = memorisation.EXPERIMENT
-  last = experiment.methods(sweep.parse(experiment, ["--scale=tiny"]))[-1].name
-  assert sweep.main(experiment, ["--scale=tiny", f"--out={tmp_path}", "--seeds=2", "--only", last]) == 0
-  text = (tmp_path / f"{experiment.files()}_tiny.md").read_text(encoding="utf-8")
-  assert all(f"| {last} | {calibrator} |" in text for calibrator in experiment.calibrators)
-  assert all(np.isfinite(float(row[column])) for row in rows.read(tmp_path / f"{experiment.files()}_tiny.csv")
-             for column in experiment.columns)
 
 
 @pytest.mark.parametrize("at_the_edge", [True, False])
