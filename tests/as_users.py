@@ -45,8 +45,6 @@ np.savez(sys.argv[2], numpy=numpy, onnx=onnx)
 """
 
 
-
-
 def main(folder: pathlib.Path) -> None:
   """Types all commands in an empty folder."""
   began = time.monotonic()
@@ -74,30 +72,23 @@ def main(folder: pathlib.Path) -> None:
     time.sleep(0.002)
   killed.kill()
   finish(killed, -signal.SIGKILL)
-  python(*train, f"--workdir={folder}/killed")
-  python(*train, f"--workdir={folder}/whole")
-  python(*train, f"--workdir={folder}/two", XLA_FLAGS="--xla_force_host_platform_device_count=2")
-  files = [folder / name / "predictions/test_seed0.npz" for name in ("killed", "whole", "two")]
-  check(files[0].read_bytes() == files[1].read_bytes(), "a killed run that continues has other predictions")
-  devices = json.loads((folder / "two/environment.json").read_text())["devices"]
-  check(len(devices) == 2, f"the devices are {devices}")
-  equal("logits of one and of two devices", *(np.load(file)["logits"] for file in files[1:]), 1e-2)
-  row = json.loads((folder / "whole/results.json").read_text())["results"]["test"]["focal + soft_avuc"]["none"]
-  for name, number in known_numbers.RUN_NUMBERS.items():
-    equal(f"{name} of the run", row[name]["value"], number, known_numbers.RUN_TOLERANCE)
-  check(python("-c", LOAD, folder / "whole").strip() == "1", "Run.load predicts other logits than the run has saved")
-  table = python("-m", "calib_jax", "compare", folder / "whole", folder / "two")
-  check(all(f"| {name} " in table for name in ("whole", "two")), "compare has no row of each run", table)
-  message = python(*train, f"--workdir={folder}/whole", "--config.training.num_steps=7", code=2)
-  check("holds a run of another config (training.num_steps" in message, message)
+  # Commands that do not need what others write are typed together.
+  others = [start(*train, f"--workdir={folder}/killed"),
+            start(*train, f"--workdir={folder}/two", XLA_FLAGS="--xla_force_host_platform_device_count=2")]
+  for process in others:
+    finish(process, 0)
+  whole = start(*train, f"--workdir={folder}/whole")
 
   # Files, whose classes have two orders.
   known_numbers.write_files(folder)
   right = known_numbers.numbers()
-  for ending, other, kind in (("npz", "csv", "classes"), ("csv", "npz", "classes"), ("jsonl", "jsonl", "records")):
+  kinds = (("npz", "csv", "classes"), ("csv", "npz", "classes"), ("jsonl", "jsonl", "records"))
+  others = [start("-m", "calib_jax", "evaluate", "--fit", folder / f"fit.{ending}", "--test", folder / f"test.{other}",
+                  "--out", folder / f"out_{ending}_{other}", "--num_resamples", 100, *(TS if kind == "classes" else ()))
+            for ending, other, kind in kinds]
+  for process, (ending, other, kind) in zip(others, kinds, strict=True):
+    finish(process, 0)
     out = folder / f"out_{ending}_{other}"
-    python("-m", "calib_jax", "evaluate", "--fit", folder / f"fit.{ending}", "--test", folder / f"test.{other}",
-           "--out", out, "--num_resamples", 100, *(TS if kind == "classes" else ()))
     rows = json.loads((out / "results.json").read_text())["results"]["test"]["test"]
     for name, number in right[kind].items():
       equal(f"{name} of {other}", rows["none"][name]["value"], number, 1e-5)
@@ -116,6 +107,21 @@ def main(folder: pathlib.Path) -> None:
   python("-c", SERVE, folder / "test.npz", folder / "exported")
   for name, served in np.load(folder / "exported.npz").items():
     equal(f"probabilities of {name}", served, probs, 1e-4)
+
+  finish(whole, 0)
+  files = [folder / name / "predictions/test_seed0.npz" for name in ("killed", "whole", "two")]
+  check(files[0].read_bytes() == files[1].read_bytes(), "a killed run that continues has other predictions")
+  devices = json.loads((folder / "two/environment.json").read_text())["devices"]
+  check(len(devices) == 2, f"the devices are {devices}")
+  equal("logits of one and of two devices", *(np.load(file)["logits"] for file in files[1:]), 1e-2)
+  row = json.loads((folder / "whole/results.json").read_text())["results"]["test"]["focal + soft_avuc"]["none"]
+  for name, number in known_numbers.RUN_NUMBERS.items():
+    equal(f"{name} of the run", row[name]["value"], number, known_numbers.RUN_TOLERANCE)
+  check(python("-c", LOAD, folder / "whole").strip() == "1", "Run.load predicts other logits than the run has saved")
+  table = python("-m", "calib_jax", "compare", folder / "whole", folder / "two")
+  check(all(f"| {name} " in table for name in ("whole", "two")), "compare has no row of each run", table)
+  message = python(*train, f"--workdir={folder}/whole", "--config.training.num_steps=7", code=2)
+  check("holds a run of another config (training.num_steps" in message, message)
   message = python("-m", "calib_jax", "evaluate", "--test", folder / "tst.npz", code=2)
   check("Did you mean" in message, message)
   print(f"{time.monotonic() - began:4.0f} s  as the tests have it")
