@@ -82,8 +82,8 @@ def _python(version):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text()))
-def test_the_wheel_installs_compiles_and_names_its_version_on_every_python_that_is_here(version, installed, tmp_path):
+@pytest.mark.parametrize("version", re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())[::2])
+def test_the_wheel_installs_compiles_and_names_its_version_on_every_second_python(version, installed, tmp_path):
   if not (command := _python(version)):
     pytest.skip(f"there is no Python {version}")
   _run(command, "-m", "venv", "--without-pip", tmp_path)

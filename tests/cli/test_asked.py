@@ -95,11 +95,10 @@ def _records(path, seed, n=1200):
   return stated, correct
 
 
-@pytest.mark.parametrize("seed", [0, 2])
-def test_cuts_of_stated_confidences_are_kept_by_a_map_that_keeps_their_order(seed, tmp_path, capsys):
+def test_cuts_of_stated_confidences_are_kept_by_a_map_that_keeps_their_order(tmp_path, capsys):
   """Of Platt and temperature: each row has the cut of the stated confidences, which can be given back to the files."""
-  _records(tmp_path / "val.jsonl", seed)
-  stated, correct = _records(tmp_path / "test.jsonl", seed + 1)
+  _records(tmp_path / "val.jsonl", 0)
+  stated, correct = _records(tmp_path / "test.jsonl", 1)
   options = ["--risk=0.25", "--num_resamples=20", "--json", "-"]
   files = ["--fit", str(tmp_path / "val.jsonl"), "--test", str(tmp_path / "test.jsonl")]
   for calibrator in ("platt", "temperature_scaling"):

@@ -34,7 +34,7 @@ def test_the_average_has_the_weights_of_its_definition(decay):
 
 
 @pytest.mark.parametrize(("options", "entering"), [
-  (("training.average=ema", "training.average_decay=0.6"), range(1, 10)),
+  pytest.param(("training.average=ema", "training.average_decay=0.6"), range(1, 10), marks=pytest.mark.slow),
   # Half of four epochs of three steps: the end of the second one is not among them.
   (("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4", "training.select=best"),
    (9, 12))])

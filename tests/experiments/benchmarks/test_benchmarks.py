@@ -25,8 +25,7 @@ ROWS = {  # The rows of some words at the tiny scale.
   "metrics": (["roc", "mass"], ["top-label ECE, equal mass [2000, 10], to a pass",
                                   "classwise ECE, equal_mass [500, 10], to a sort", "auroc N = 2000, to a sort",
                                   "scikit-learn roc_auc_score N = 2000"]),
-  "starts": (["demo"], ["the demo's network"]),
-  "training": ([""], ["step", "8 devices", "repeated", "shard_map", "secondary soft_avuc", "whole engine"])}
+  "starts": (["demo"], ["the demo's network"])}
 
 
 @pytest.mark.slow
@@ -42,9 +41,6 @@ def test_it_runs_and_continues(name, tmp_path, capsys):
   assert list(rows) == expected
   for values in rows.values():
     assert all(np.isfinite(x) and x >= 0 for x in values.values() if not isinstance(x, str))
-  if name == "training":
-    assert rows["repeated"] == {"equal bits": True, "largest difference": 0.0}
-    assert rows["step"]["of matrix products"] > 0
   if name == "starts":
     assert 0 < rows["the demo's network"]["of compiling"] < rows["the demo's network"]["seconds"]
   assert "| row | " in path.with_suffix(".md").read_text(encoding="utf-8")

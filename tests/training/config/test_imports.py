@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import training
 from calib_jax._system.errors import UserError
 from calib_jax.training import config as run_config
 from calib_jax.training import run
@@ -73,11 +72,9 @@ OPTIONS = {
   "data": ("mine:rings", "num_examples", "90", 90), "schedule": ("my_calibration:warm", "rate", "2", 2.0)}
 
 
-def test_functions_of_ones_own_train_with_their_options_typed():
+def test_functions_of_ones_own_have_their_options_typed():
   named = [f"{key}.name={name}" for key, (name, *_) in OPTIONS.items()]
   config = _config(*named, *(f"{key}.{option}={text}" for key, (_, option, text, _) in OPTIONS.items()))
-  state, _ = training.train(config, [run.data.load_splits(config, 0)], seeds=[0], devices=jax.devices()[:2])
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
   again = run_config.from_json(run_config.to_json(config), own_code=True)
   for key, (_, option, _, value) in OPTIONS.items():
     section = run_config.get(config, key)
@@ -128,5 +125,4 @@ def test_the_config_for_ones_own_images_is_sound(tmp_path):
   np.savez(tmp_path / "images.npz", images=rng.integers(0, 256, (80, 8, 8), dtype=np.uint8), labels=np.arange(80) % 4)
   config = _config(f"data.path={tmp_path / 'images.npz'}", path="configs/npz.py")
   assert config.num_seeds == 1 and not config.compare_with_cross_entropy
-  state, _ = training.train(config, [run.data.load_splits(config, 0)], seeds=[0], devices=jax.devices()[:2])
-  assert int(state.step[0]) == 3
+  assert run.data.load_splits(config, 0).num_classes == 4

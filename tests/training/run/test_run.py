@@ -17,7 +17,7 @@ from calib_jax.training import data, run
 from calib_jax.training.config.load import FORMAT
 from calib_jax.training.run import Run
 from calib_jax.training.run.methods import method_name, plain_cross_entropy, remarks
-from tests.programs import never, python
+from tests.programs import never
 from tests.training.small import digits
 
 pytestmark = [pytest.mark.xdist_group("run"), pytest.mark.usefixtures("no_figures")]
@@ -35,17 +35,11 @@ def finished(tmp_path_factory):
   return folder
 
 
-def test_it_predicts_to_the_bit_what_it_saved_also_in_a_fresh_process(finished, tmp_path):
+def test_it_predicts_to_the_bit_what_it_saved(finished):  # In a fresh process: tests/as_users.py.
   loaded = Run.load(finished)
   test = loaded.splits(1).test
   saved = evaluation.load(finished / "predictions/test_seed1.npz").logits
   np.testing.assert_array_equal(loaded.predict(test.images, seed=1), saved)
-  script = ("import sys, numpy as np; from calib_jax.training.run import Run; r = Run.load(sys.argv[1]);"
-            "np.save(sys.argv[2], r.predict(r.splits(1).test.images, seed=1))")
-  # As many virtual devices as trained the run, and the same compilation.
-  done = python("-c", script, finished, tmp_path / "logits.npy", tmp_path=tmp_path, XLA_FLAGS=os.environ["XLA_FLAGS"])
-  assert done.returncode == 0, done.stderr
-  np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), saved)
 
 
 def _swap(path):
