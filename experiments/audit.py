@@ -61,7 +61,7 @@ Rows = dict[tuple[str, str, str], pd.DataFrame]  # The rows of all seeds by task
 def sample(rows: Rows, column: str, task: str, method: str, calibrator: str) -> Sample:
   """Returns the values of a column of one method after one calibrator."""
   part = rows[task, method, calibrator]
-  values = part.set_index("seed")[column].astype(float)
+  values = pd.Series(part[column].to_numpy(float), part["seed"].to_numpy())
   texts = part.get(f"images_{column}", [])
   blocks = [np.array(text.split(), float) for text in texts if text]
   return Sample(values, UNIT * np.sum(blocks, axis=0) / len(values) if blocks else np.zeros(0))

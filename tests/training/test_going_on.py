@@ -22,8 +22,6 @@ FAST = {
   "between stages": (6, (*RETRAIN, "training.select=best")),
 }
 SLOW = {
-  "two_stage": (5, (*CNN, *TWO_STAGE, "head.name=two_stage", "head.width=4", "augmentation.name=mixup",
-                    "augmentation.padding=1", "schedule.stage2_batch_size=32")),
   "masked": (8, (*MASKED, "head.per_epoch=true", "head.measured=train", "training.parallel=shard_map")),
   "simplex_etf": (4, (*CNN[:2], "training.num_epochs=2", "loss.primary.name=cross_entropy", "head.name=simplex_etf",
                       "head.target=0.6")),
