@@ -40,7 +40,7 @@ def short(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def narrow() -> bytes:
-  """Returns the figure of the README: two diagrams in a row, 3.4 inches wide."""
+  """Returns the figure of the README: four diagrams in a row, 7 inches wide."""
   from calib_jax import evaluation
   from calib_jax.evaluation import reports
   from calib_jax.training.run import Run
@@ -54,7 +54,7 @@ def narrow() -> bytes:
       panels[f"{method if len(panels) % 2 else ''}\n{name}\nECE {100 * estimates['ece'].value:.1f}%".strip("\n")] = (
         rows.confidence.ravel(), rows.correct.ravel())
   with tempfile.TemporaryDirectory() as folder:
-    reports.save(reports.reliability_grid(panels, width="single"), pathlib.Path(folder) / "figure", ["svg"])
+    reports.save(reports.reliability_grid(panels, width="double"), pathlib.Path(folder) / "figure", ["svg"])
     return (pathlib.Path(folder) / "figure.svg").read_bytes()
 
 

@@ -22,7 +22,7 @@ from calib_jax._checks import class_names
 from calib_jax._system.errors import FileError, UserError, about, printable
 from calib_jax._system.files import check_local, write_text
 from calib_jax.calibrators import param_tables
-from calib_jax.cli import shared
+from calib_jax.cli import parsers, shared
 from calib_jax.evaluation.predictions import (
   covariates,
   log_forms,
@@ -41,8 +41,7 @@ from calib_jax.evaluation.predictions.text_files import SEPARATORS
 
 def main(arguments: list[str] | None = None) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
-  parser = argparse.ArgumentParser(prog="calib-jax apply", description=__doc__.splitlines()[0], allow_abbrev=False)
-  parser.error = lambda message: argparse.ArgumentParser.error(parser, printable(message))
+  parser = parsers.parser("apply", __doc__, "--calibrator FILE --predictions FILE --out FILE [options]")
   parser.add_argument("--calibrator", metavar="FILE", required=True, help="a fitted calibrator, such as calibrator.npz")
   parser.add_argument("--predictions", metavar="FILE", required=True,
                       help="the predictions to calibrate, with or without labels")

@@ -21,7 +21,7 @@ from calib_jax.evaluation.predictions.text_files import fields, lines_of
 MOST_ACTS = 1000
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse._ArgumentGroup) -> None:
   """Adds the options."""
   parser.add_argument("--risk", type=float, help="finds the lowest cut of the confidence above which at most this "
                       "share are errors, such as 0.05; it is chosen on --fit or --choose, and judged on --test")

@@ -9,16 +9,16 @@ import pathlib
 
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json
-from calib_jax.cli import inputs, shared
+from calib_jax.cli import inputs, parsers, shared
 
 
 def main(arguments: list[str] | None = None) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
-  parser = argparse.ArgumentParser(prog="calib-jax compare", description=__doc__.splitlines()[0], allow_abbrev=False)
+  parser = parsers.parser("compare", __doc__, "RUN_OR_FILE RUN_OR_FILE ... [options]")
   parser.add_argument("paths", nargs="+", metavar="RUN_OR_FILE", help="directories of runs, or files of predictions")
   parser.add_argument("--baseline", metavar="NAME", help="the name, as the table has it, of the run or file that the "
                       "others are compared with; by default the first")
-  shared.add_options(parser)
+  shared.add_options(parsers.groups(parser))
   parser.set_defaults(fail_if=None)
   return shared.run(parser.parse_intermixed_args(arguments), _models)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from calib_jax import calibrators, evaluation, metrics
 from calib_jax._system.errors import UserError
-from calib_jax.cli import asked, inputs, shared
+from calib_jax.cli import asked, inputs, parsers, shared
 from calib_jax.evaluation.predictions import covariates, ensembles, fitting
 from calib_jax.evaluation.predictions.calibrated import Calibrated
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, FittedRows, calibrated
@@ -26,40 +26,44 @@ from calib_jax.evaluation.predictions.joining import aligned, aligned_labels
 from calib_jax.evaluation.predictions.predictions import differing
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
+EXAMPLES = ("calib-jax evaluate --fit val.npz --test test.npz --out report",
+            "calib-jax evaluate --fit val.csv --test test.csv --by task --calibrators temperature_scaling",
+            "calib-jax evaluate --fit val.jsonl --test test.jsonl --risk 0.05 --fail_if 'risk>0.05'")
 MOST_LABELS = 20  # Labels of a multi-label file that are shown one by one: the worst, if it has more.
 
 
 def main(arguments: list[str] | None = None) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
-  parser = argparse.ArgumentParser(prog="calib-jax evaluate", description=__doc__.splitlines()[0],
-                                   allow_abbrev=False)
-  parser.add_argument("--fit", metavar="FILE", nargs="+", default=[],
-                      help="validation predictions, to which calibrators are fitted")
-  parser.add_argument("--test", metavar="FILE", nargs="+", action="append", default=[],
-                      help="test predictions; repeat --test for more sets; the first line of the result is about "
-                      "the first set")
-  parser.add_argument("--ood", metavar="FILE", nargs="+", action="append", default=[],
-                      help="out-of-distribution predictions, whose labels are not used; may be repeated")
-  parser.add_argument("--ensemble", action="store_true", help="each of --fit, --test and --ood names one file of each "
-                      "member of an ensemble, in the same order")
-  parser.add_argument("--compare", nargs="+", metavar="RUN_OR_FILE", default=[],
-                      help="directories of runs, or files of predictions of the first --test, to compare with")
-  parser.add_argument("--folds", type=int, default=5, help="folds of cross-validation, which is what is done without "
-                      "--test; by default 5")
-  parser.add_argument("--groups", metavar="KEY", default="",
-                      help="the column or array whose equal values mark examples that depend on each other")
-  parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="the columns or arrays whose values divide "
-                      "the test examples into subgroups, such as tasks, which are reported one by one")
-  parser.add_argument("--fit_by", metavar="KEY", default="", help="also fits the calibrators to each subgroup of this "
-                      "column, shrunk to all examples where it has few, and reports the subgroups as --by does")
-  parser.add_argument("--judged", metavar="KEY", default="", help="the column of a judge's verdicts on all records, "
-                      "where correct, a person's verdict, is missing in some: they sharpen the accuracy")
-  parser.add_argument("--weights", metavar="KEY", default="", help="the column of the weights of the examples, numbers "
-                      "of at least 0 whose ratios alone matter; --fit and every --test must have it")
-  parser.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
-                      "multilabel files scores and labels are [N, L], and each label is a binary problem")
-  asked.add_options(parser)
-  shared.add_options(parser)
+  parser = parsers.parser("evaluate", __doc__, "[--fit FILE] [--test FILE ...] [options]", EXAMPLES)
+  groups = parsers.groups(parser)
+  files, calibration, subgroups = groups["files"], groups["calibration"], groups["subgroups"]
+  files.add_argument("--fit", metavar="FILE", nargs="+", default=[],
+                     help="validation predictions, to which calibrators are fitted")
+  files.add_argument("--test", metavar="FILE", nargs="+", action="append", default=[],
+                     help="test predictions; repeat --test for more sets; the first line of the result is about the "
+                     "first set")
+  files.add_argument("--ood", metavar="FILE", nargs="+", action="append", default=[],
+                     help="out-of-distribution predictions, whose labels are not used; may be repeated")
+  files.add_argument("--ensemble", action="store_true", help="each of --fit, --test and --ood names one file of each "
+                     "member of an ensemble, in the same order")
+  files.add_argument("--compare", nargs="+", metavar="RUN_OR_FILE", default=[],
+                     help="directories of runs, or files of predictions of the first --test, to compare with")
+  files.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
+                     "multilabel files scores and labels are [N, L], and each label is a binary problem")
+  calibration.add_argument("--folds", type=int, default=5, help="folds of cross-validation, which is what is done "
+                           "without --test; by default 5")
+  subgroups.add_argument("--groups", metavar="KEY", default="",
+                         help="the column or array whose equal values mark examples that depend on each other")
+  subgroups.add_argument("--by", metavar="KEY", nargs="+", default=[], help="the columns or arrays whose values "
+                         "divide the test examples into subgroups, such as tasks, which are reported one by one")
+  subgroups.add_argument("--fit_by", metavar="KEY", default="", help="also fits the calibrators to each subgroup of "
+                         "this column, shrunk to all examples where it has few, and reports the subgroups as --by does")
+  subgroups.add_argument("--judged", metavar="KEY", default="", help="the column of a judge's verdicts on all "
+                         "records, where correct, a person's verdict, is missing in some: they sharpen the accuracy")
+  subgroups.add_argument("--weights", metavar="KEY", default="", help="the column of the weights of the examples, "
+                         "numbers of at least 0 whose ratios alone matter; --fit and every --test must have it")
+  asked.add_options(groups["cuts"])
+  shared.add_options(groups)
   options = parser.parse_args(arguments)
   if options.fit_by and options.fit_by not in options.by:
     options.by = [*options.by, options.fit_by]

@@ -30,36 +30,36 @@ FITTED = "calibrator.npz"
 ENOUGH, FEWEST = 10_000_000, 200  # Examples times resamples from which on fewer resamples are drawn, and how few.
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-  """Adds the options that the commands share, and makes messages about wrong ones printable."""
-  parser.error = lambda message: argparse.ArgumentParser.error(parser, printable(message))
-  parser.add_argument("--logits", action="store_true", help="reads scores as logits, even if they seem probabilities")
-  parser.add_argument("--percent", action="store_true", help="reads probabilities as percentages, from 0 to 100")
-  parser.add_argument("--ignore_label", type=int, metavar="LABEL",
-                      help="leaves out rows with this label, such as -100, which are not scored")
-  parser.add_argument("--form", choices=(*logs.FORMS, logs.TABLE), default="",
-                      help="what a log is, or table for none, where its keys do not tell")
-  parser.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=[],
-                      help="the calibrators to fit, by default those that the evidence recommends for so many examples "
-                      "and classes; auto selects one by cross-validation on what it is fitted to")
-  parser.add_argument("--num_bins", type=int, default=15, help="bins of the calibration errors and the reliability "
+def add_options(groups: Mapping[str, argparse._ArgumentGroup]) -> None:
+  """Adds the options that the commands share."""
+  files, calibration, output = groups["files"], groups["calibration"], groups["output"]
+  files.add_argument("--logits", action="store_true", help="reads scores as logits, even if they seem probabilities")
+  files.add_argument("--percent", action="store_true", help="reads probabilities as percentages, from 0 to 100")
+  files.add_argument("--ignore_label", type=int, metavar="LABEL",
+                     help="leaves out rows with this label, such as -100, which are not scored")
+  files.add_argument("--form", choices=(*logs.FORMS, logs.TABLE), default="",
+                     help="what a log is, or table for none, where its keys do not tell")
+  calibration.add_argument("--calibrators", nargs="+", metavar="NAME[:OPTION=VALUE,…]", default=[],
+                           help="the calibrators to fit, by default those that the evidence recommends for so many "
+                           "examples and classes; auto selects one by cross-validation on what it is fitted to")
+  output.add_argument("--num_bins", type=int, default=15, help="bins of the calibration errors and the reliability "
                       "diagrams; by default 15")
-  parser.add_argument("--num_resamples", type=int, help="resamples of the intervals; by default 1,000, and fewer (at "
+  output.add_argument("--num_resamples", type=int, help="resamples of the intervals; by default 1,000, and fewer (at "
                       "least 200) for more than 10,000 examples")
-  parser.add_argument("--columns", metavar="NAME,…", default=",".join(SHORT_TABLE),
+  output.add_argument("--columns", metavar="NAME,…", default=",".join(SHORT_TABLE),
                       help="the columns of the short table, of the terminal, results.md and results.tex: metrics of "
                       "results.json such as accuracy,nll,ece, and of calibration errors also NAME_floor, NAME_p and "
                       "NAME_debiased")
-  parser.add_argument("--out", metavar="DIR", help="the directory for tables, figures, page and fitted calibrators")
-  parser.add_argument("--figures", nargs="+", choices=("pdf", "png"), default=[],
+  output.add_argument("--out", metavar="DIR", help="the directory for tables, figures, page and fitted calibrators")
+  output.add_argument("--figures", nargs="+", choices=("pdf", "png"), default=[],
                       help="formats of the figures beside SVG, which the page has")
-  parser.add_argument("--figure_width", choices=("single", "double"),
-                      help="the width of the figures of --figures, a column of a paper or both; by default that of the "
-                      "page, whose figures stay as they are")
-  parser.add_argument("--open", action="store_true", help="opens the page that --out writes in the browser")
-  parser.add_argument("--save_probs", action="store_true", help="also writes the calibrated probabilities of each set "
+  output.add_argument("--figure_width", choices=("single", "double"),
+                      help="the width of the figures of --figures, a column of a paper or both; by default both from "
+                      "three rows on, and else that of the page, whose figures stay as they are")
+  output.add_argument("--open", action="store_true", help="opens the page that --out writes in the browser")
+  output.add_argument("--save_probs", action="store_true", help="also writes the calibrated probabilities of each set "
                       "to the directory of --out")
-  parser.add_argument("--json", metavar="FILE", help="also writes the content of results.json to this file, or with - "
+  output.add_argument("--json", metavar="FILE", help="also writes the content of results.json to this file, or with - "
                       "prints it and nothing else")
 
 

@@ -40,7 +40,8 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   The page shows the ``title`` and the ``config``, the curves of ``log``, the ``metrics.jsonl`` of a run, or of
   several runs by name, and how many ``seconds`` the evaluation took; without them, the same results give the same
   page. ``figures`` are the formats of the figures beside SVG, which the page has: ``pdf`` and ``png``. The ``width``
-  of these formats is ``"single"`` or ``"double"``, a column of a paper or both; None for the page's width.
+  of these formats is ``"single"`` or ``"double"``, a column of a paper or both; None is the second from three rows on,
+  and else the page's width.
   """
   text = formats.text(results)
   write_text(folder / "results.json", evaluation.to_json(results))
@@ -55,6 +56,8 @@ def write(results: evaluation.Results, folder: pathlib.Path, *, title: str, conf
   from calib_jax.evaluation import reports
 
   (folder / "figures").mkdir(exist_ok=True)
+  if figures and width is None and len(results.first[1].rows) >= 3:
+    width = "double"
   pictures = {name: reports.save(figure, folder / "figures" / name, ["svg"] if width else [*figures, "svg"])
               for name, figure in reports.figures(results, log).items()}
   for name, figure in reports.figures(results, log, width=width).items() if width else ():

@@ -25,6 +25,7 @@ TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 NEAR_TICKS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # For axes that hold few of TICKS.
 POOLED = (" The predictions of all seeds are pooled, and their intervals take them for independent; the ECE in the "
           "titles is the mean over seeds.")
+TALLER = 3.2  # How many times as high as its histogram a diagram is.
 CELLS = 1000  # Equal cells of [0, 1] whose sums the smooth curve is made of.
 
 
@@ -152,7 +153,7 @@ def reliability_grid(panels: Mapping[str, tuple[Any, ...]], *, num_bins: int = 1
   inches = WIDTHS[width] if width else max(2.5 * columns, WIDTH)
   panel = max(min(inches / columns, 2.5), 1.6)  # The height of a diagram, about its width.
   figure = Figure(figsize=(inches, ((panel + 0.1) if log_odds else 1.4 * panel) * rows + 0.5), layout="constrained")
-  grid = figure.subplots(each * rows, columns, squeeze=False, height_ratios=([1] if log_odds else [3.2, 1]) * rows)
+  grid = figure.subplots(each * rows, columns, squeeze=False, height_ratios=([1] if log_odds else [TALLER, 1]) * rows)
   for i, (title, (confidence, correct, *weights)) in enumerate(panels.items()):
     axes, weighted = grid[each * (i // columns), i % columns], {"weights": weights[0]} if weights else {}
     reliability_diagram(confidence, correct, num_bins=num_bins, log_odds=log_odds, axes=axes, **weighted)
@@ -160,8 +161,10 @@ def reliability_grid(panels: Mapping[str, tuple[Any, ...]], *, num_bins: int = 1
     axes.set_anchor("N")  # Titles are then above the place that the layout has for the axes.
     if not log_odds:
       axes.set_xlabel("")
-      confidence_histogram(confidence, num_bins=num_bins, axes=grid[2 * (i // columns) + 1, i % columns],
-                           **weighted)
+      below = grid[2 * (i // columns) + 1, i % columns]
+      confidence_histogram(confidence, num_bins=num_bins, axes=below, **weighted)
+      below.set_box_aspect(1 / TALLER)  # As wide as the square above, so that bars are below their points.
+      below.set_anchor("N")
   upper, lower = grid[::each].flat[:len(panels)], grid[1::2].flat[:len(panels)]
   if log_odds:
     _log_odds_axes(upper, *((min(x), max(y)) for x, y in (

@@ -233,6 +233,10 @@ def test_figures_are_as_wide_as_columns_of_a_paper_and_panels_share_their_axes(w
     panels = [axes for axes in figure.axes if axes.get_visible()]
     diagrams, histograms = ([axes for axes in panels if bool(axes.lines) == x] for x in (True, False))
     assert (len(diagrams), len(histograms)) == (3, 0 if log_odds else 3)
+    figure.canvas.draw()
+    for above, below in zip(diagrams, histograms, strict=not log_odds):  # Bars are below their points.
+      ends = [(box.x0, box.x1) for box in (above.get_window_extent(), below.get_window_extent())]
+      np.testing.assert_allclose(*ends, atol=1)
     for kind in filter(None, (diagrams, histograms)):
       assert len({(axes.get_xscale(), axes.get_yscale(), axes.get_xlim(), axes.get_ylim()) for axes in kind}) == 1
   assert {figure.get_figwidth() for figure in reports.figures(_results(), width=width).values()} == {inches}

@@ -118,8 +118,10 @@ PRINTED = {  # Fields of cells, whose boundaries are fractions of their epochs.
     "data.validation_fraction": 0.05, "num_seeds": 3},
   "reweighted_risk.py:tiny_imagenet.vit_small.kde_ece": {"loss.weight": 0.3},
   "soft_calibration.py:imagenet2012.resnet50": {
-    "training.batch_size": 512, "optimizer.learning_rate": 0.2, "optimizer.l2": 1e-4, "num_seeds": 10},
-  "cifar100_savuc.py": {"training.batch_size": 512, "optimizer.learning_rate": 0.4, "num_seeds": 1},
+    "training.batch_size": 512, "optimizer.learning_rate": 0.2, "optimizer.l2": 1e-4, "num_seeds": 10,
+    "optimizer.nesterov": True, "optimizer.decay_norms_and_biases": False},
+  "cifar100_savuc.py": {"training.batch_size": 512, "optimizer.learning_rate": 0.4, "num_seeds": 1,
+                        "augmentation.padding": 2, "optimizer.nesterov": True},
   "classwise_loss_scaling.py:cifar10_lt.resnet110_stochastic_depth": {
     "optimizer.learning_rate": 0.04, "optimizer.coupled_weight_decay": 1e-4},
   "classwise_loss_scaling.py:imagenet2012.densenet161": {
