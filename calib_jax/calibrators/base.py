@@ -180,7 +180,8 @@ def _applied(calibrator: Calibrator, apply: Callable[..., Array], params: Any, l
   padded = np.zeros((_padded_size(len(rows)), rows.shape[1]), rows.dtype)
   padded[:len(rows)] = rows
   # NumPy takes the rows again, because a slice of a JAX array is a program for each number of rows.
-  return jax.device_put(np.asarray(_compiled_apply(calibrator, params, padded))[:len(rows)].reshape(logits.shape))
+  compiled = compilation.for_fits(_apply_of, padded.size, "few passes", static_argnums=0)
+  return jax.device_put(np.asarray(compiled(calibrator, params, padded))[:len(rows)].reshape(logits.shape))
 
 
 def _padded_size(count: int) -> int:
@@ -191,9 +192,11 @@ def _padded_size(count: int) -> int:
   return -(-count // step) * step
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _compiled_apply(calibrator: Calibrator, params: Any, logits: Array) -> Array:
+def _apply_of(calibrator: Calibrator, params: Any, logits: Array) -> Array:
   return calibrator.apply(params, logits)
+
+
+_compiled_apply = jax.jit(_apply_of, static_argnums=0)
 
 
 # The factories by name: each enters itself where it is defined.
