@@ -63,7 +63,7 @@ napoleon_use_ivar = True  # A field is described once, in the docstring of its c
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_timeout = 600  # Seconds for one cell, on a busy machine.
-nb_merge_streams = True
+nb_merge_streams = False  # Notes stand where they were printed, before the result.
 html_math_renderer = "mathml"
 # What docutils misreads: large brackets that do not say their side, two digits of a fraction, indices of an accent.
 FORMULAS = ((r"\\([bB]ig)(?=[)\]])", r"\\\1r"), (r"\\([bB]ig)(?=[^a-z])", r"\\\1l"), (r"(frac)(\d)(\w)", r"\1{\2}{\3}"),
