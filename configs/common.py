@@ -33,7 +33,9 @@ def get_config() -> ConfigDict:
     schedule=dict(name="joint"),  # Or another of docs/training.md, such as "interleaved" or "two_stage".
     training=dict(
       batch_size=128,  # The global batch, which is spread evenly over all devices.
-      parallel="pmap",  # Or "shard_map": how steps are spread over devices, with the same results.
+      # How steps are spread over devices, with the same results: by "pmap", "shard_map", or "auto", which is pmap for
+      # one process and shard_map for several.
+      parallel="auto",
       accumulation_steps=1,  # The number of parts in which the model gets a batch, to save memory.
       num_epochs=60, num_steps=config_dict.placeholder(int),  # If num_steps is set, it overrides num_epochs.
       seeds_together=True,  # Whether seeds train in the same steps, or one after another.

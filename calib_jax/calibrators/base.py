@@ -180,7 +180,7 @@ def _applied(calibrator: Calibrator, apply: Callable[..., Array], params: Any, l
   padded = np.zeros((_padded_size(len(rows)), rows.shape[1]), rows.dtype)
   padded[:len(rows)] = rows
   # NumPy takes the rows again, because a slice of a JAX array is a program for each number of rows.
-  compiled = compilation.for_fits(_apply_of, padded.size, "few passes", static_argnums=0)
+  compiled = compilation.for_fits(_apply_of, padded.size, static_argnums=0)
   return jax.device_put(np.asarray(compiled(calibrator, params, padded))[:len(rows)].reshape(logits.shape))
 
 

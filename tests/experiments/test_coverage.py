@@ -11,7 +11,7 @@ from experiments.estimators import decomposition, simulation
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["overconfident (1.5)", "shifted class"])
+@pytest.mark.parametrize("name", ["shifted class"])
 def test_recalibrations_that_undo_a_distortion_remove_the_true_part(name, monkeypatch):
   monkeypatch.setattr(decomposition, "POINTS", 30_000)
   recalibration = "structured_vector_scaling"

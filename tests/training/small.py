@@ -91,7 +91,8 @@ def gradient_step(model, loss, batch, devices, *, change=lambda params: params, 
   objective = gradients.Objective(
     model, training.objective(loss), AXIS, augment=data.build_augmentation(num_classes=3, **section),
     normalize=lambda x: x.astype(jnp.float32) / 255, l2=l2, decays=decays, sums=loss.get("reduction") == "sum")
-  step = mapped_steps(steps.train_step, devices, 1, objective=objective, optimizer=optax.sgd(0.5), **options)
+  step = mapped_steps(steps.train_step, devices, 1, image_shape=batch["image"].shape[1:], objective=objective,
+                      optimizer=optax.sgd(0.5), **options)
   state = steps.init_state(model, optax.sgd(0.5), jnp.zeros((1, *batch["image"].shape[1:])), {}, jax.random.key(0))
   state = state._replace(params=change(state.params))
   shares = {name: x.reshape(len(devices), 1, -1, *x.shape[1:]) for name, x in batch.items()}

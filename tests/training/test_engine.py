@@ -13,7 +13,7 @@ from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, checkpoints, data, models
 from calib_jax.training.engine import stages
 from calib_jax.training.run_log import progress
-from tests.training.small import PLAIN, alone, assert_same, draw_fast, logged, short, stop, tiny_splits, train
+from tests.training.small import alone, assert_same, draw_fast, logged, short, stop, tiny_splits, train
 
 # ---- schedules
 
@@ -104,10 +104,8 @@ def test_every_step_draws_its_own_crops(tmp_path):
 
 # ---- seeds side by side, on any number of devices
 
-TWO_STAGE = (*PLAIN, "schedule.name=two_stage", "schedule.stage2_epochs=2", "training.num_epochs=1")
 TOGETHER = {
   "interleaved": ("schedule.name=interleaved",),
-  "masked": (*TWO_STAGE, "head.name=masked", "head.width=6", "head.keep=0.5"),
   "mixup, parts, best": ("model.name=simple_cnn", "model.channels=(4,)", "augmentation.name=mixup",
                          "augmentation.padding=1", "training.accumulation_steps=2", "training.select=best")}
 

@@ -10,11 +10,8 @@ from calib_jax import training
 from tests.training.small import PLAIN, assert_same, draw_fast, finished, short, stop, train
 
 CNN = ("model.name=simple_cnn", "model.channels=(4,)", "optimizer.l2=0.01")
-TWO_STAGE = ("training.num_epochs=1", "schedule.stage2_epochs=2", "loss.primary.name=cross_entropy",
-             "schedule.name=two_stage")
 RETRAIN = (*CNN, "training.num_epochs=2", "schedule.stage2_epochs=2", "schedule.name=classifier_retraining",
            "stage2.optimizer.weight_decay=0.1", "training.evaluate_every_epochs=1")
-MASKED = (*TWO_STAGE, "head.name=masked", "head.width=6")
 DROPOUT = ("model.dropout=0.4", "evaluation.samples=7", "checkpoint.every_steps=2")
 # The step after which the run is stopped, and its options; an epoch has 3 steps.
 FAST = {
@@ -22,7 +19,6 @@ FAST = {
   "between stages": (6, (*RETRAIN, "training.select=best")),
 }
 SLOW = {
-  "masked": (8, (*MASKED, "head.per_epoch=true", "head.measured=train", "training.parallel=shard_map")),
   "simplex_etf": (4, (*CNN[:2], "training.num_epochs=2", "loss.primary.name=cross_entropy", "head.name=simplex_etf",
                       "head.target=0.6")),
   "AugMix, V-TST, parts, summed": (4, (

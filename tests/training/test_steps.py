@@ -1,6 +1,7 @@
 """The step: its formula on any number of devices, exact under padding; it is compiled once."""
 
 import functools
+import types
 
 import jax
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from calib_jax import losses, training
 from calib_jax.training import data
-from calib_jax.training.distributed.mapping import AXIS, mapped
+from calib_jax.training.distributed.mapping import AXIS, is_sharded, mapped
 from calib_jax.training.engine import steps
 from tests.training.small import linear_step, short, softmax_gradient, tiny_splits, train
 
@@ -70,6 +71,13 @@ def test_the_step_is_traced_and_compiled_once(devices, monkeypatch, caplog):
   # Of all programs that take images it alone has the number of steps so far, one a seed.
   compiled = [x for x in caplog.messages if x.startswith("Compiling") and "(uint8[" in x and "(int32[1])" in x]
   assert sorted(traced) == ["init_state", "train_step"] and len(compiled) == 1, compiled
+
+
+def test_steps_are_sharded_by_name_or_where_devices_are_of_several_processes():
+  one, two = ([types.SimpleNamespace(process_index=i // per_process) for i in range(4)] for per_process in (4, 2))
+  sharded = {(parallel, devices is two) for parallel in ("auto", "pmap", "shard_map")
+             for devices in (one, two) if is_sharded(parallel, devices)}
+  assert sharded == {("auto", True), ("shard_map", False), ("shard_map", True)}
 
 
 @pytest.mark.parametrize("parallel", ["pmap", "shard_map"])

@@ -29,7 +29,7 @@ from calib_jax.training.last_layer.laplace import HESSIANS
 CHOICES: dict[str, Any] = {
   "data.corruption": ("", *data.CORRUPTIONS),
   "loss.scope": ("global", "device"), "loss.reduction": ("mean", "sum"), "training.select": training.SELECTIONS,
-  "training.average": training.AVERAGES, "training.parallel": ("pmap", "shard_map"),
+  "training.average": training.AVERAGES, "training.parallel": ("auto", "pmap", "shard_map"),
   "training.validation_loss": training.VALIDATION_LOSSES,
   **{f"{prefix}optimizer.{key}": choices for prefix in ("", "stage2.")
      for key, choices in (("name", training.OPTIMIZERS), ("schedule", training.RATES))},

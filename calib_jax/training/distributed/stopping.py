@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Iterator
 import contextlib
+import itertools
 import os
 import signal
 import threading
 
 import jax
 from jax.experimental import multihost_utils
+
+# The numbers of which JAX chooses one to stop after, in all processes; steps would have gaps, and begin anew.
+_CALLS = itertools.count()
 
 
 class Stopped(Exception):
@@ -20,16 +24,16 @@ class Stopped(Exception):
 
 
 @contextlib.contextmanager
-def requests() -> Iterator[Callable[[int], int]]:
+def requests() -> Iterator[Callable[[], int]]:
   """Catches SIGINT and SIGTERM in a ``with`` block.
 
-  It gives a function that takes a step and returns the signal to stop after that step, or 0. A second signal ends the
-  process at once. A SIGTERM after the last step is passed on to the handler of a program that has one, because it may
-  have more to do than this run.
+  It gives a function that returns the signal to stop now, or 0, and is called after each call of the training program.
+  A second signal ends the process at once. A SIGTERM after the last step is passed on to the handler of a program that
+  has one, because it may have more to do than this run.
   """
   received = []
   if threading.current_thread() is not threading.main_thread():
-    yield lambda step: 0  # Python handles signals only in the main thread.
+    yield lambda: 0  # Python handles signals only in the main thread.
     return
   # Several processes must stop after the same step: JAX chooses it when any of them gets SIGTERM.
   shared = jax.process_count() > 1
@@ -43,9 +47,9 @@ def requests() -> Iterator[Callable[[int], int]]:
   numbers = (signal.SIGINT,) if shared else (signal.SIGINT, signal.SIGTERM)
   before = {number: signal.signal(number, receive) for number in numbers}
 
-  def requested(step):
+  def requested():
     if shared:
-      return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(step) else 0
+      return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(next(_CALLS)) else 0
     return received[0] if received else 0
 
   try:

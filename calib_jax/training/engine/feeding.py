@@ -82,7 +82,7 @@ def on_features(phases: Sequence[stages.Phase], feature_step: Callable[..., Any]
 
 
 def _resident(phases: Sequence[stages.Phase], layout: Layout, share: float) -> list[dict[str, Any]]:
-  """Returns the examples of each phase ``[S, N, ...]`` on the devices; empty if they are to stay on the host."""
+  """Returns the examples of each phase on the devices, flat images ``[S, N, D]``; empty if they stay on the host."""
   parts = [part for phase in phases for part in phase.examples]
   if not all(isinstance(part, data.Examples) for part in parts):
     return []
@@ -90,5 +90,5 @@ def _resident(phases: Sequence[stages.Phase], layout: Layout, share: float) -> l
   limit = stats.get("bytes_limit") or capacity.memory() / len(layout.local)  # The devices of a CPU share its memory.
   if sum(part.images.nbytes + part.labels.nbytes for part in parts) > share * limit:
     return []
-  return [layout.everywhere({"image": np.stack([part.images for part in phase.examples]),
+  return [layout.everywhere({"image": np.stack([part.images.reshape(len(part.images), -1) for part in phase.examples]),
                              "label": np.stack([part.labels for part in phase.examples])}) for phase in phases]

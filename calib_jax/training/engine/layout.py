@@ -9,7 +9,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import numpy as np
 
 from calib_jax.training import data
-from calib_jax.training.distributed.mapping import AXIS
+from calib_jax.training.distributed.mapping import AXIS, is_sharded
 from calib_jax.training.engine import stages
 
 
@@ -26,7 +26,7 @@ class Layout(NamedTuple):
     local = [device for device in devices if device.process_index == jax.process_index()]
     hosts = len(devices) // len(local)
     host = (jax.process_index() if hosts > 1 else 0, hosts)
-    return cls(local, host, devices if parallel == "shard_map" else local)
+    return cls(local, host, devices if is_sharded(parallel, devices) else local)
 
   def options(self) -> dict[str, Any]:
     """Returns the keyword arguments that describe the layout to functions of ``data`` that make batches."""

@@ -177,6 +177,7 @@ def _build_stage(config: ml_collections.ConfigDict, stage: stages.Stage, shape: 
   objective = _objective(config, stage, model, shape, loss_state.after_step(states))
   train_steps = [mapped_steps(
     steps.train_step, devices, len(seeds), parallel=config.training.parallel, optimizer=optimizer,
+    image_shape=(-1,) if stage.cache_features else shape.image_shape,
     objective=objective._replace(loss_fn=phase.loss_fn, batch_stats=phase.batch_stats), rate=phase.rate,
     accumulation=config.training.accumulation_steps, stage_steps=(first_step, total),
     sharpness=stage.optimizer.sharpness, report_states=loss_state.report(states)) for phase in stage.phases]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from calib_jax import _checks as checks
 from calib_jax._checks.registry import register
-from calib_jax.training.models.heads import HEADS, Draw, Head
+from calib_jax.training.models.heads import HEADS, Draw, Head, LastDense
 from calib_jax.training.models.layers import Features
 
 Array = jax.Array
@@ -127,7 +127,7 @@ class Masked(Head):
       mean = 1.0 if train else keep.value  # A layer of the weights q·W maps x as W maps q·x.
     if self.bottleneck:
       x = nn.relu(nn.Dense(self.width, name="hidden")(mean * x))
-    return nn.Dense(self.num_classes, name="logits")(mean * x)
+    return LastDense(self.num_classes, name="logits")(mean * x)
 
   @nn.nowrap
   def draw(self, params: Any, key: Array, step: Array, state: Any) -> Draw:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax._checks.registry import register
-from calib_jax.training.models.heads import HEADS, Head, log_mean_probs
+from calib_jax.training.models.heads import HEADS, Head, LastDense, log_mean_probs
 from calib_jax.training.models.layers import Features
 
 Array = jax.Array
@@ -44,7 +44,7 @@ class SharedBody(Head):
       x = features.vector
       if self.width:
         x = nn.relu(nn.Dense(self.width, name=f"hidden{i}")(x))
-      return nn.Dense(self.num_classes, name=f"logits{i}")(x)
+      return LastDense(self.num_classes, name=f"logits{i}")(x)
 
     logits = jnp.stack([member(i) for i in range(self.members)], axis=1)
     return logits if train else log_mean_probs(logits, axis=1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from calib_jax._checks.registry import register
 from calib_jax._system.errors import UserError
-from calib_jax.training.models.heads import HEADS, MappedHead
+from calib_jax.training.models.heads import HEADS, LastDense, MappedHead
 from calib_jax.training.models.layers import HE, BatchNorm, Features, conv
 
 Array = jax.Array
@@ -86,7 +86,7 @@ class SimplexETF(MappedHead):
 
     Features of fewer than K - 1 dimensions are a UserError.
     """
-    linear = nn.Dense(self.num_classes, name="linear")(features.vector)
+    linear = LastDense(self.num_classes, name="linear")(features.vector)
     x = features.vector if features.map is None else features.map.astype(jnp.float32)
     normed = functools.partial(self._normed, train=train, mask=mask)
     y = self._layer(normed(x, "narrow_norm"), max(x.shape[-1] // 2, 1), "narrow")
@@ -99,7 +99,7 @@ class SimplexETF(MappedHead):
     frame = self.variable("batch_stats", "frame", lambda: simplex_frame(self.make_rng("params"), x.shape[-1],
                                                                         self.num_classes))
     share = self.variable("batch_stats", "share", lambda: jnp.float32(self.share))
-    fixed = unit @ frame.value
+    fixed = jnp.dot(unit, frame.value, precision="highest")
     if train:
       return jnp.stack([linear, fixed], 1)
     return share.value * linear + (1 - share.value) * fixed

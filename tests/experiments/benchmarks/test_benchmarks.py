@@ -21,7 +21,6 @@ from tests.calibrators.data import synthetic
 ROWS = {  # The rows of some words at the tiny scale.
   "as_called": (["nll", "isotonic, b"], ["nll [2000, 10], NumPy, in reads", "nll [2000, 10], JAX, in reads",
                                          "isotonic, batches of 1 to 256 rows, each size for the first time"]),
-  "losses": (["mdca"], ["mdca [64, 10]", "mdca, N from 64 to 128, K = 10"]),
   "metrics": (["roc", "mass"], ["top-label ECE, equal mass [2000, 10], to a pass",
                                   "classwise ECE, equal_mass [500, 10], to a sort", "auroc N = 2000, to a sort",
                                   "scikit-learn roc_auc_score N = 2000"]),

@@ -3,7 +3,6 @@
 from matplotlib.figure import Figure
 import numpy as np
 import pandas as pd
-import pytest
 
 from calib_jax import losses
 from experiments.leaderboard import methods
@@ -37,12 +36,6 @@ def test_the_scores_are_compared_by_the_mean_ece_of_the_seeds_of_each_leaderboar
   axes = Figure().subplots()
   loss_figures._scores(axes, {"MLP": rows})
   np.testing.assert_allclose([bar.get_height() for bar in axes.patches], [7, np.nan, 2, np.nan], rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_the_figure_is_drawn_from_the_committed_rows(tmp_path):
-  loss_figures.main([f"--workdir={tmp_path}"])
-  assert (tmp_path / "loss_figures.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_the_rows_of_the_scores_are_methods_of_the_leaderboard():
