@@ -35,7 +35,7 @@ def get_config() -> ConfigDict:
       batch_size=128,  # The global batch, which is spread evenly over all devices.
       # How steps are spread over devices, with the same results: by "pmap", "shard_map", or "auto", which is pmap for
       # one process and shard_map for several.
-      parallel="auto",
+      parallel="pmap",
       accumulation_steps=1,  # The number of parts in which the model gets a batch, to save memory.
       num_epochs=60, num_steps=config_dict.placeholder(int),  # If num_steps is set, it overrides num_epochs.
       seeds_together=True,  # Whether seeds train in the same steps, or one after another.

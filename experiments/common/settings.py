@@ -35,8 +35,6 @@ def digest(config: ConfigDict) -> str:
   """
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
   fields["evaluation.samples"] = config.evaluation.samples
-  if fields["training"]["parallel"] == "auto":
-    fields["training"] |= {"parallel": "pmap"}
   fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}
   return hashed(fields)
 

@@ -11,6 +11,7 @@ from scipy import special
 from calib_jax import losses, training
 from calib_jax._system.errors import UserError
 from calib_jax.training import averages, best_model, checkpoints, data, models
+from calib_jax.training.distributed.stopping import requests
 from calib_jax.training.engine import stages
 from calib_jax.training.run_log import progress
 from tests.training.small import alone, assert_same, draw_fast, logged, short, stop, tiny_splits, train
@@ -361,3 +362,18 @@ def test_a_signal_ends_a_run_after_its_step(tmp_path):
   handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
   stop(short(), 5, tmp_path, signal.SIGINT, "SIGINT: train stopped after step 5 of 9; its state is in .*/5,")
   assert handlers == {n: signal.getsignal(n) for n in handlers}
+
+
+def test_the_end_of_a_connection_stops_a_run_unless_it_is_ignored():
+  before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # As ``nohup`` has it.
+  try:
+    with requests() as requested:
+      signal.raise_signal(signal.SIGHUP)
+      assert requested(1) == 0
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    with requests() as requested:
+      signal.raise_signal(signal.SIGHUP)
+      assert requested(1) == signal.SIGHUP
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+  finally:
+    signal.signal(signal.SIGHUP, before)

@@ -94,6 +94,56 @@ def test_sigterm_to_one_process_stops_both_after_the_same_step(tmp_path):
     assert "the same command continues from there" in text
 
 
+PREPARE = '''
+import os, sys, time
+import numpy as np
+from calib_jax.training.distributed import processes
+from calib_jax.training.data.sources import tfds
+
+FILE = sys.argv[1]
+
+
+class Builder:
+  data_dir = FILE
+
+  def __init__(self):
+    self.is_there = os.path.exists(FILE)  # TFDS, too, reads what there is when a builder is made.
+
+  def is_prepared(self):
+    return self.is_there
+
+  def download_and_prepare(self):
+    time.sleep(1)
+    open(FILE, "x").close()
+    print("prepared")
+
+  label = type("Label", (), {"num_classes": 2})
+  info = type("Info", (), {"homepage": "http://localhost", "features": {"label": label}})
+
+  def as_dataset(self, split, batch_size):
+    return [{"image": np.zeros((4, 2, 2, 1), np.uint8), "label": np.arange(4) % 2} for _ in split]
+
+
+tfds._tfds_builder = lambda name, folder: (type("Module", (), {"as_numpy": staticmethod(lambda x: x)}), Builder())
+tfds.socket.getaddrinfo = lambda *args: None
+processes.connect(sys.argv[2], 2, int(sys.argv[3]))
+print(len(tfds.read("mnist", "/", ["train", "test"])[0][0].labels), "read")
+'''
+
+
+@pytest.mark.slow
+def test_one_of_several_processes_prepares_a_data_set_that_they_share(tmp_path):
+  (tmp_path / "prepare.py").write_text(PREPARE)
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  started = [start(tmp_path / "prepare.py", tmp_path / "data", f"127.0.0.1:{port}", i, tmp_path=tmp_path, num_devices=1)
+             for i in range(2)]
+  output = [process.communicate(timeout=120)[0] for process in started]
+  assert [process.returncode for process in started] == [0, 0], output
+  assert ["prepared" in text for text in output] == [True, False] and all("4 read" in text for text in output)
+
+
 @pytest.mark.parametrize(("given", "message"), [
   (("localhost:1", None, None), "--coordinator, --num_processes and --process_id go together"),
   ((None, 2, 0), "go together"), (("localhost:1", 2, 2), r"--process_id must be in \[0, 1\].*got 2"),

@@ -100,11 +100,6 @@ def agreed(value: bool) -> bool:
   return bool(of_first(np.bool_(value)))
 
 
-def anywhere(value: bool) -> bool:
-  """Returns, in every process, whether ``value`` is true in any of them."""
-  return bool(np.any(multihost_utils.process_allgather(np.bool_(value)))) if jax.process_count() > 1 else value
-
-
 def of_first(array: np.ndarray) -> np.ndarray:
   """Returns the first process's array, whose shape and dtype are the same everywhere, in every process."""
   return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array

@@ -1,17 +1,13 @@
-"""SIGTERM and Ctrl-C stop a run after the current step, the same in all processes, so that it can be saved."""
+"""SIGTERM, SIGHUP and Ctrl-C stop a run after the current step, the same in all processes, so that it can be saved."""
 
 from collections.abc import Callable, Iterator
 import contextlib
-import itertools
 import os
 import signal
 import threading
 
 import jax
 from jax.experimental import multihost_utils
-
-# The numbers of which JAX chooses one to stop after, in all processes; steps would have gaps, and begin anew.
-_CALLS = itertools.count()
 
 
 class Stopped(Exception):
@@ -24,16 +20,16 @@ class Stopped(Exception):
 
 
 @contextlib.contextmanager
-def requests() -> Iterator[Callable[[], int]]:
-  """Catches SIGINT and SIGTERM in a ``with`` block.
+def requests() -> Iterator[Callable[[int], int]]:
+  """Catches SIGINT, SIGTERM and SIGHUP in a ``with`` block.
 
-  It gives a function that returns the signal to stop now, or 0, and is called after each call of the training program.
-  A second signal ends the process at once. A SIGTERM after the last step is passed on to the handler of a program that
-  has one, because it may have more to do than this run.
+  It gives a function that takes a step and returns the signal to stop after that step, or 0. A second signal ends the
+  process at once. A SIGTERM after the last step is passed on to the handler of a program that has one, because it may
+  have more to do than this run.
   """
   received = []
   if threading.current_thread() is not threading.main_thread():
-    yield lambda: 0  # Python handles signals only in the main thread.
+    yield lambda step: 0  # Python handles signals only in the main thread.
     return
   # Several processes must stop after the same step: JAX chooses it when any of them gets SIGTERM.
   shared = jax.process_count() > 1
@@ -44,12 +40,14 @@ def requests() -> Iterator[Callable[[], int]]:
     if shared:
       os.kill(os.getpid(), signal.SIGTERM)
 
-  numbers = (signal.SIGINT,) if shared else (signal.SIGINT, signal.SIGTERM)
-  before = {number: signal.signal(number, receive) for number in numbers}
+  names = ("SIGINT", "SIGHUP") if shared else ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP.
+  numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+  # What is ignored stays so: ``nohup`` ignores SIGHUP, the end of a connection.
+  before = {number: signal.signal(number, receive) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
 
-  def requested():
+  def requested(step):
     if shared:
-      return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(next(_CALLS)) else 0
+      return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(step) else 0
     return received[0] if received else 0
 
   try:

@@ -14,7 +14,6 @@ from calib_jax import metrics
 from calib_jax._system import capacity
 from calib_jax.training import averages, best_model, data
 from calib_jax.training.checkpoints import Checkpoints
-from calib_jax.training.distributed import processes
 from calib_jax.training.distributed.stopping import Stopped, requests
 from calib_jax.training.engine import program as programs
 from calib_jax.training.engine import stages
@@ -106,7 +105,6 @@ class Loop:
     """Takes the arguments of ``train`` and the objects that it made from them."""
     self.config, self.program, self.splits, self.seeds, self.keys = config, program, splits, seeds, keys
     self.layout, self.keeper, self.log, self.label, self.hooks = layout, keeper, log, label, hooks
-    self.has_hooks = processes.anywhere(bool(hooks))
     self.patience = config.training.patience or FOREVER
     self.profile = Profile(log and log.folder / "profile", config.profile)
     self.meter, self.progress = Meter(), Progress(label, program.num_steps)
@@ -141,7 +139,7 @@ class Loop:
       call = self._take(stage, feed, tree, step, seconds)
       step += call.chunk.count
       self._report(call, step, seconds)
-      tree = self._after(stage, step, tree, requested())
+      tree = self._after(stage, step, tree, requested(step))
       # The first step that reports, evaluates or ends an epoch also compiles, or imports TensorBoard, for what it does.
       training, epoch = self.config.training, stage.ends_epoch(step)
       kind = call.phase, step % training.log_every_steps == 0, epoch and epoch % training.evaluate_every_epochs == 0
@@ -191,8 +189,7 @@ class Loop:
     jax.block_until_ready(call.measured if seconds.get(call.phase) is None else self.reporter.previous())
     if call.phase in seconds:
       self.meter.count(call.chunk.count, call.num_examples, call.waited)
-      # All processes have the seconds of the first, so that all take as many steps in a call.
-      seconds[call.phase] = seconds[call.phase] or float(processes.of_first(np.float32(time.monotonic() - call.asked)))
+      seconds[call.phase] = seconds[call.phase] or time.monotonic() - call.asked
     else:
       seconds[call.phase] = None
       self.meter.compiled(call.name, time.monotonic() - call.asked)
@@ -204,8 +201,8 @@ class Loop:
   def _most(self, stage: programs.StageProgram, step: int, seconds: float | None) -> int:
     """Returns the largest number of steps in one call after ``step``: it ends where something is due."""
     training, every = self.config.training, self.config.checkpoint.every_steps
-    # Something is done after each step, or the first steps are timed.
-    if seconds is None or self.has_hooks or training.average == "ema" or self.config.profile:
+    # Something is done after each step, several processes must agree, or the first steps are timed.
+    if seconds is None or self.hooks or training.average == "ema" or self.config.profile or jax.process_count() > 1:
       return 1
     due = [period - step % period for period in (training.log_every_steps, every) if period]
     return max(1, min(*due, stage.last_step - step, int(CALL_SECONDS / seconds)))

@@ -5,6 +5,8 @@ import os
 import socket
 import urllib.parse
 
+import jax
+from jax.experimental import multihost_utils
 import numpy as np
 
 from calib_jax._checks.registry import register
@@ -44,9 +46,17 @@ def _archive(name: str, folder: str) -> str:
           "the folder that holds it by --config.data.dir=DIR; or ") if name in ARCHIVES else ""
 
 
+def _meet(name: str) -> None:
+  """Waits until every process of the run has come here."""
+  if jax.process_count() > 1:
+    multihost_utils.sync_global_devices(f"prepared {name}")
+
+
 def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
   """Returns splits and number of classes of a data set, prepared if it is not there; a UserError if that fails."""
   folder = os.path.expanduser(dir)
+  if jax.process_index():  # Processes may share the folder, so that the first one prepares alone.
+    _meet(name)
   tensorflow_datasets, builder = _tfds_builder(name, folder)
   if not builder.is_prepared():
     try:
@@ -58,6 +68,8 @@ def read(name: str, dir: str, splits: list[str]) -> tuple[list[Examples], int]:
         f"data set {name!r} is not prepared in {builder.data_dir} and could not be downloaded there "
         f"({type(error).__name__}): {_archive(name, folder)}run `tfds build {name} --data_dir=DIR` on a machine with a "
         "network, and name the copy of DIR by --config.data.dir=DIR.") from error
+  if not jax.process_index():
+    _meet(name)
   try:
     arrays = tensorflow_datasets.as_numpy(builder.as_dataset(split=splits, batch_size=-1))
   except Exception as error:
