@@ -40,10 +40,11 @@ def requests() -> Iterator[Callable[[int], int]]:
     if shared:
       os.kill(os.getpid(), signal.SIGTERM)
 
-  names = ("SIGINT", "SIGHUP") if shared else ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP.
-  numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-  # What is ignored stays so: ``nohup`` ignores SIGHUP, the end of a connection.
-  before = {number: signal.signal(number, receive) for number in numbers if signal.getsignal(number) != signal.SIG_IGN}
+  numbers = [signal.SIGINT] if shared else [signal.SIGINT, signal.SIGTERM]
+  hang_up = getattr(signal, "SIGHUP", None)  # Windows has none; ``nohup`` ignores it, and so does a run under it.
+  if hang_up and signal.getsignal(hang_up) != signal.SIG_IGN:
+    numbers.append(hang_up)
+  before = {number: signal.signal(number, receive) for number in numbers}
 
   def requested(step):
     if shared:
