@@ -1,16 +1,19 @@
 """Is a method of the papers better than cross entropy, if both get the same search?
 
-Run: python -m experiments.equal_search --data=IMAGES.npz [--network=mlp]
+Run: python -m experiments.equal_search --data=IMAGES.npz --network=resnet8
 
-Cross entropy and the ten methods of the lowest log loss after calibration on validation images take part, each with the
-setting that the leaderboard chose. All are searched alike: a weight decay and a learning rate, with and without
-RandAugment, twelve candidates each (for a method with an augmentation of its own: further rates), by successive halving
-(experiments/common/halving.py). Candidates are ordered by the log loss after calibration (`select`, out of fold) of
-validation images of seeds that no row has. The best candidate of each method is then trained with the seeds of the
-leaderboard; so is that of cross entropy without each of its parts. Cross entropy and the three methods of the lowest
-log loss on validation images are also trained as ensembles of five, so that one network is compared with one, and five
-with five. The rows of the leaderboard must be there: `python -m experiments.leaderboard` with the same `--data` and
-`--network` makes them.
+Cross entropy, averages of its weights (EMA, SWA), and the seven methods of the papers whose log loss after calibration
+is the lowest on validation images, each with the setting that the leaderboard chose, are searched alike. All have
+RandAugment, which those that mix images apply first. Each tries the twelve pairs of `RATES` and `DECAYS`, then two
+more with the best pair: the neighbours of its own setting, or the next rate and the next decay if it has none. A pair
+goes on by successive halving (experiments/common/halving.py) on the log loss after calibration (`select`, out of fold)
+of validation images of seeds that no row has.
+
+What the search chose is trained with ten seeds: cross entropy, the four methods of the papers and the one average of
+the lowest log loss on validation images. Cross entropy, the best of the papers and the average are also trained as
+ensembles of five, with five seeds, so that one network is compared with one, and five with five; cross entropy without
+each part of its setting has five seeds. The rows of the leaderboard must be there: `python -m experiments.leaderboard`
+with the same `--data` and `--network` makes them.
 
 `--only` with a word that is in no name, such as `--only=nothing`, makes the page anew, and neither searches nor trains.
 """
@@ -18,6 +21,7 @@ with five. The rows of the leaderboard must be there: `python -m experiments.lea
 import argparse
 from collections.abc import Mapping, Sequence
 import functools
+import itertools
 import sys
 
 import jax
@@ -32,49 +36,103 @@ from experiments.common import comparison, halving, markdown, ranking, rows, sca
 from experiments.common.commands import RESULTS
 from experiments.common.declaration import Experiment, Method
 from experiments.leaderboard.experiment import CALIBRATORS
-from experiments.leaderboard.methods import COMBINED, METHODS
+from experiments.leaderboard.methods import COMBINED, METHODS, Recipe
 from experiments.leaderboard.page import BASELINE
 
-NUM_METHODS, NUM_ENSEMBLES, MEMBERS = 10, 3, 5
+NUM_METHODS, NUM_BEST, SEEDS, MEMBERS = 7, 4, 10, 5
+RATES, DECAYS = (0.05, 0.1, 0.2, 0.4), (5e-4, 2e-3, 5e-3)
+NEXT = {"optimizer.learning_rate": 0.8, "optimizer.l2": 0.01}  # Tried with the best by methods without a setting.
+AVERAGES = ("EMA", "SWA")
+SAME = ("weight decay",)  # Methods that the search makes of cross entropy.
 LABEL = "structured matrix"  # The calibrator that ``recommended`` names for 2,000 examples of 10 classes.
 WITH = " with "  # Stands between a method and what the search adds to it.
 ENSEMBLE = f", ensemble of {MEMBERS}"
-AIMS = {"one network": 0.05, f"ensembles of {MEMBERS}": 0.10}  # The relative differences of log loss that are aimed at.
+AIM = 0.03  # The relative difference of log loss, one network against one, that is aimed at.
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
-  """Returns the best candidate of each method, alone and in part as ensembles, and cross entropy without each part."""
-  if options.only and not any(word in name for word in options.only for name in METHODS):
+  """Returns what the search chose: the best alone and in part as ensembles, and cross entropy without each part."""
+  recipes = {name: recipe for name, recipe in METHODS.items() if name not in SAME}
+  if options.only and not any(word in name for word in options.only for name in recipes):
     return []
   board = rows.texts(RESULTS / f"leaderboard_{scales.suffix(options)}.csv")
   if BASELINE not in set(board.get("method", ())):
     raise UserError("the rows of the leaderboard on these images and this network are missing: run "
                     "`python -m experiments.leaderboard` with the same --data and --network first.")
-  base, chosen = scales.base(options), comparison.chosen(board)
-  own = {name: {**recipe.at(options.scale), **chosen.get(name, {})} for name, recipe in METHODS.items()}
-  augmentation = {**COMBINED["RandAugment"].at(options.scale), **chosen.get("RandAugment", {})}
+  base = scales.base(options)
+  tuned = {name: {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+           for name, fields in comparison.chosen(board).items()}
   path = sweep.stem_of(EXPERIMENT, options)
   search = functools.partial(halving.halve, base, score=validated, path=path.with_name(f"{path.name}_halving.csv"))
 
-  every = {"method": {BASELINE: own[BASELINE], **own}}
-  lowest = search(every, halving.draw(every, len(own)), num_left=NUM_METHODS + 1)
-  searched = {}
-  for name in dict.fromkeys([BASELINE, *(x.choice["method"] for x in lowest)]):
-    space = space_of(name, own[name], augmentation, settings.changed(base, own[name]).optimizer.learning_rate)
-    searched[name] = space, search(space, halving.draw(space, 12))[0]
-  wanted = {}
-  order = sorted(searched, key=lambda name: searched[name][1].loss)
-  five = {BASELINE, *[name for name in order if name != BASELINE][:NUM_ENSEMBLES]}
-  for name, (space, best) in searched.items():
-    for members in (1, MEMBERS) if name in five else (1,):
-      wanted[named(best.choice) + (ENSEMBLE if members > 1 else "")] = space, best.choice, members
-  space, best = searched[BASELINE]
-  for part in [part for part, value in best.choice.items() if value != "none" and part != "method"]:
-    choice = {**best.choice, part: "none"}
-    wanted.setdefault(named(choice), (space, choice, 1))
-  return [Method(scales.suffix(options), name,
-                 functools.partial(settings.changed, base, halving.fields(space, choice)), members=members)
-          for name, (space, choice, members) in wanted.items()]
+  every = {name: {**recipe.at(options.scale), **tuned.get(name, {})} for name, recipe in recipes.items()}
+  lowest = [x.choice["method"] for x in search({"method": every}, [{"method": name} for name in every],
+                                               num_left=NUM_METHODS + 1)]
+  names = [BASELINE, *[name for name in lowest if name != BASELINE][:NUM_METHODS], *AVERAGES]
+  magnitude = tuned["RandAugment"]["augmentation.magnitude"]
+  found = {}
+  for name in names:
+    recipe = {**METHODS, **COMBINED}[name]
+    space = space_of(name, recipe, {**recipe.at(options.scale), **tuned.get(name, {})}, magnitude)
+    pairs = [{"method": name, "own": "none", "augmentation": "RandAugment", "decay": decay, "rate": rate}
+             for decay, rate in itertools.product(_of("decay", DECAYS), _of("rate", RATES))]
+    standings = search(space, pairs, num_left=2)
+    if not standings:
+      continue  # A method that cannot be trained on augmented images.
+    best = standings[0].choice
+    more = [{**best, part: choice} for part, choices in further(space).items() for choice in choices]
+    found[name] = space, search(space, [best, *more], seeds=2)[0]
+  return [Method(scales.suffix(options), name, functools.partial(settings.changed, base, fields), members=members)
+          for name, fields, members in _trained(found)]
+
+
+def _of(part: str, values: Sequence[float]) -> dict[str, float]:
+  """The names of the values of a part.
+
+  >>> _of("decay", (5e-4, 0.01))
+  {'decay 5e-4': 0.0005, 'decay 0.01': 0.01}
+  """
+  return {f"{part} {value:g}" if value >= 0.01 else f"{part} {value:.0e}".replace("e-0", "e-"): value
+          for value in values}
+
+
+def space_of(name: str, recipe: Recipe, own: Mapping[str, object], magnitude: float) -> halving.Space:
+  """Returns the fields of each choice: what the search adds to a method's own fields, ``own``, and what it leaves out.
+
+  The choice "none" of a part stands for cross entropy without it, and is no candidate.
+  """
+  mixes = any(key.partition(".")[0] == "augmentation" for key in own)
+  augment = {"augmentation.magnitude": magnitude} if mixes else {
+    "augmentation": {"name": "randaugment", "padding": 0, "flip": False, "magnitude": magnitude}}
+  key = next((key for key in recipe.search if key not in NEXT), "")
+  values = list(tuning.LADDERS.get(key, recipe.search.get(key, ())))
+  beside = [values[i] for i in (values.index(own[key]) - 1, values.index(own[key]) + 1) if 0 <= i < len(values)
+            ] if key else []
+  return {"method": {name: own}, "own": {"none": {}} | {f"{key.rpartition('.')[2].replace('_', ' ')} {value}": {
+    key: value} for value in beside}, "augmentation": {"none": {}, "RandAugment": augment},
+    **{part: {"none": {}} | {text: {key: value} for text, value in _of(part, values).items()} for part, key, values in (
+      ("decay", "optimizer.l2", (*DECAYS, NEXT["optimizer.l2"])),
+      ("rate", "optimizer.learning_rate", (*RATES, NEXT["optimizer.learning_rate"])))}}
+
+
+def further(space: halving.Space) -> dict[str, list[str]]:
+  """Returns, by part, the choices that are tried with the best pair: at most two."""
+  own = [choice for choice in space["own"] if choice != "none"]
+  return {"own": own} if own else {part: list(space[part])[-1:] for part in ("decay", "rate")}
+
+
+def _trained(found: Mapping[str, tuple[halving.Space, halving.Standing]]) -> list[tuple[str, dict[str, object], int]]:
+  """Returns the name, the fields and the number of networks of each row."""
+  order = sorted((name for name in found if name != BASELINE), key=lambda name: found[name][1].loss)
+  best, averages = ([name for name in order if (name in AVERAGES) == is_average] for is_average in (False, True))
+  alone, five = [BASELINE, *best[:NUM_BEST], *averages[:1]], [BASELINE, *best[:1], *averages[:1]]
+  space, standing = found[BASELINE]
+  parts = ["augmentation", "decay"] + ["rate"] * (standing.choice["rate"] != f"rate {RATES[0]:g}")  # The default.
+  wanted = [(*found[name], 1, SEEDS) for name in alone] + [(*found[name], MEMBERS, 5) for name in five]
+  wanted = [(space, standing.choice, *more) for space, standing, *more in wanted]
+  wanted += [(space, {**standing.choice, part: "none"}, 1, 5) for part in parts]
+  return [(named(choice) + (ENSEMBLE if members > 1 else ""), {**halving.fields(space, choice), "num_seeds": seeds},
+           members) for space, choice, members, seeds in wanted]
 
 
 def validated(config: ConfigDict) -> halving.Scores:
@@ -92,21 +150,11 @@ def _score(logits: jax.Array, labels: jax.Array) -> tuple[float, float]:
   return loss, float(np.mean(np.argmax(logits, axis=1) == labels))
 
 
-def space_of(name: str, own: Mapping[str, object], augmentation: Mapping[str, object], rate: float) -> halving.Space:
-  """Returns the twelve candidates of a method: the choices of each part that the search adds to its own fields."""
-  has_augmentation = any(key.partition(".")[0] == "augmentation" for key in own)
-  factors = {"twice the rate": 2} | ({"half the rate": 0.5, "four times the rate": 4} if has_augmentation else {})
-  return {"method": {name: own},
-          "augmentation": {"none": {}} | ({} if has_augmentation else {"RandAugment": augmentation}),
-          "decay": {"none": {}, "decay 5e-4": {"optimizer.l2": 5e-4}, "decay 2e-3": {"optimizer.l2": 2e-3}},
-          "rate": {"none": {}} | {text: {"optimizer.learning_rate": factor * rate} for text, factor in factors.items()}}
-
-
 def named(choice: Mapping[str, str]) -> str:
   """Returns the name of a candidate in tables.
 
-  >>> named({"method": "focal", "augmentation": "RandAugment", "decay": "none", "rate": "twice the rate"})
-  'focal with RandAugment, twice the rate'
+  >>> named({"method": "focal", "augmentation": "RandAugment", "decay": "none", "rate": "rate 0.2"})
+  'focal with RandAugment, rate 0.2'
   >>> named({"method": "focal", "augmentation": "none", "decay": "none", "rate": "none"})
   'focal'
   """
@@ -117,8 +165,8 @@ def named(choice: Mapping[str, str]) -> str:
 def parts_of(name: str) -> list[str]:
   """Returns what the search added to the method of a row.
 
-  >>> parts_of("focal with RandAugment, twice the rate, ensemble of 5"), parts_of("focal")
-  (['RandAugment', 'twice the rate'], [])
+  >>> parts_of("focal with RandAugment, rate 0.2, ensemble of 5"), parts_of("focal")
+  (['RandAugment', 'rate 0.2'], [])
   """
   return list(filter(None, name.removesuffix(ENSEMBLE).partition(WITH)[2].split(", ")))
 
@@ -133,7 +181,10 @@ def method_of(name: str) -> str:
 
 
 def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
-  """Returns the lines of Markdown that compare methods with cross entropy, one network with one and five with five."""
+  """Returns the lines of Markdown that compare methods with cross entropy, one network with one and five with five.
+
+  ``shown`` stands on the intervals, as on all pages.
+  """
   del name
   nll = ranking.of_methods(table_rows, "nll", LABEL)
   of_baseline = [name for name in nll if name.partition(WITH)[0] == BASELINE and not name.endswith(ENSEMBLE)]
@@ -144,7 +195,8 @@ def findings(table_rows: pd.DataFrame, name: str = "") -> list[str]:
            if not name.endswith(ENSEMBLE) and (name == whole or name not in of_baseline)}
   together = {name: nll[name] for name in nll if name.endswith(ENSEMBLE)}
   lines = [f"All are calibrated by {LABEL} scaling. Differences are paired by seed; brackets are 95% intervals "
-           f"{comparison.population(table_rows)}; p is corrected by Holm's method within each table.", "",
+           f"{comparison.population(table_rows)}, and p is theirs. Exact sign flips over seeds, which need no normal "
+           "distribution, give the second p. Both are corrected by Holm's method within each table.", "",
            _chosen(alone), ""]
   for title, by_name, reference in (("one network", alone, whole), (f"ensembles of {MEMBERS}", together,
                                                                    whole + ENSEMBLE)):
@@ -172,34 +224,43 @@ def _compared(title: str, by_name: Mapping[str, comparison.BySeed], reference: s
   others = sorted((name for name in by_name if name != reference), key=lambda name: by_name[name].mean)
   changes = [comparison.paired(by_name[name], by_name[reference]) for name in others]
   p_values = holm([change.p_value for change in changes])
+  flips = [comparison.sign_flips(by_name[name], by_name[reference]) for name in others]
   shown = {sign: [method_of(name) for name, change, p in zip(
     others, changes, p_values, strict=True) if p < 1 - comparison.LEVEL and sign * change.mean > 0] for sign in (-1, 1)}
-  cells = [line(reference, "", "", "")]
-  cells += [line(name, change.text(4), f"{100 * change.mean / by_name[reference].mean:+.1f}%", comparison.p_text(p))
-            for name, change, p in zip(others, changes, p_values, strict=True)]
+  cells = [line(reference, "", "", "", "")]
+  cells += [line(name, change.text(4), f"{100 * change.mean / by_name[reference].mean:+.1f}%",
+                 *map(comparison.p_text, both))
+            for name, change, *both in zip(others, changes, p_values, holm(flips), strict=True)]
   undecided = len(others) - sum(map(len, shown.values()))
   same = [method_of(name) for name in others if dict(by_name[name]) == dict(by_name[reference])]
   same_text = f" ({'; '.join(same)}: the same training as cross entropy's)" if same else ""
   words = [f"Shown to have a {word} log loss than cross entropy with the same search: "
            f"{'; '.join(shown[sign]) or 'none'}." for sign, word in ((-1, "lower"), (1, "higher"))]
-  return [markdown.table(["trained with", "log loss", "less that of cross entropy", "relative", "p", "accuracy %",
-                          "ECE %", "noise floor %"], cells), "",
-          f"{' '.join(words)} Not shown to differ: {undecided} of {len(others)}{same_text}. "
-          + _aim(title, others, by_name, by_name[reference])]
+  by_flips = [method_of(name) for name, p in zip(others, holm(flips), strict=True) if p < 1 - comparison.LEVEL]
+  num_seeds = min(len(by_name[name]) for name in by_name)
+  least = f"; no p of {num_seeds} seeds is below {2.0 ** (1 - num_seeds):.2g}" if num_seeds < 8 else ""
+  return [markdown.table(["trained with", "log loss", "less that of cross entropy", "relative", "p", "p by sign flips",
+                          "accuracy %", "ECE %", "noise floor %"], cells), "",
+          f"{' '.join(words)} Not shown to differ: {undecided} of {len(others)}{same_text}. Shown to differ by sign "
+          f"flips: {'; '.join(by_flips) or 'none'}{least}. "
+          + _lowest(others, by_name, by_name[reference], None if title != "one network" else AIM)]
 
 
-def _aim(title: str, others: Sequence[str], by_name: Mapping[str, comparison.BySeed], reference: comparison.BySeed
-         ) -> str:
-  """Says whether the lowest of the others reaches 1 less the aim times the reference, corrected for the choice."""
-  factor, change = 1 - AIMS[title], comparison.paired(by_name[others[0]], reference)
+def _lowest(others: Sequence[str], by_name: Mapping[str, comparison.BySeed], reference: comparison.BySeed,
+            aim: float | None) -> str:
+  """Names the lowest of the others, and says whether it reaches 1 - aim of the reference, corrected for the choice."""
+  change = comparison.paired(by_name[others[0]], reference)
+  mean, low, high = (f"{100 * x / reference.mean:+.1f}" for x in change[:3])
+  sentence = f"The lowest mean is that of {others[0]}: {mean}% [{low}, {high}]"
+  if aim is None:
+    return sentence + "."
+  factor = 1 - aim
   target = comparison.BySeed({seed: factor * value for seed, value in reference.items()})
   target.blocks = None if reference.blocks is None else factor * reference.blocks
   beyond = comparison.paired(by_name[others[0]], target)
   is_shown = beyond.p_value * len(others) < 1 - comparison.LEVEL
   reached = "not shown to be met or missed" if not is_shown else "met" if beyond.mean < 0 else "missed"
-  mean, low, high = (f"{100 * x / reference.mean:+.1f}" for x in change[:3])
-  return (f"The lowest mean is that of {others[0]}: {mean}% [{low}, {high}]; the aim of {100 * AIMS[title]:.0f}% less "
-          f"than cross entropy with the same search is {reached}.")
+  return f"{sentence}; the aim of {100 * aim:.0f}% less than cross entropy with the same search is {reached}."
 
 
 def _parts(whole: str, nll: Mapping[str, comparison.BySeed], of_baseline: list[str], table_rows: pd.DataFrame

@@ -152,6 +152,25 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> Difference:
                     sum(variance for variance, _ in terms) ** 0.5)
 
 
+def sign_flips(a: Mapping[str, float], b: Mapping[str, float]) -> float:
+  """Returns the two-sided p-value of a - b by exact sign flips over the seeds of both (Fisher 1935, Section 21).
+
+  It is the share of the 2ⁿ ways to choose the signs of n differences whose sum is at least as far from 0. It needs no
+  normal distribution, only differences whose sign is as likely either way, and is never below 2¹⁻ⁿ: 0.0625 with five
+  seeds, 0.002 with ten. Test images are taken as they are. It is nan with fewer than two seeds.
+
+  >>> sign_flips({"0": 1.0, "1": 2.0, "2": 4.0}, {"0": 0.0, "1": 1.0, "2": 2.0})
+  0.25
+  """
+  differences = np.array([a[seed] - b[seed] for seed in a if seed in b])
+  if len(differences) < 2 or not np.isfinite(differences).all():
+    return float("nan")
+  sums = np.zeros(1)
+  for difference in differences:
+    sums = np.concatenate([sums + difference, sums - difference])
+  return float(np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-12 * np.abs(differences).sum()))
+
+
 def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
   """The level at which the interval ends at 0, by bisection of its logarithm, from 1e-100 on."""
   low, high = math.log(1e-100), 0.0

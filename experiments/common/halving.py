@@ -5,7 +5,6 @@ schedule, and what learns its images by heart late looks good early. All looks a
 """
 
 from collections.abc import Callable, Mapping, Sequence
-import itertools
 import json
 import pathlib
 from typing import NamedTuple
@@ -28,47 +27,41 @@ class Standing(NamedTuple):
   loss: float  # Infinite if it cannot be trained.
 
 
-def draw(space: Space, number: int) -> list[dict[str, str]]:
-  """Returns so many different combinations of one choice of each part; the first choices are always among them."""
-  first, *others = (dict(zip(space, names, strict=True)) for names in itertools.product(*space.values()))
-  others = [others[i] for i in np.random.default_rng(0).permutation(len(others))]
-  return [first, *others[:max(number - 1, 0)]]
-
-
 def fields(space: Space, choice: Mapping[str, str]) -> dict[str, object]:
   """Returns the fields of a config that a candidate sets."""
   return {key: value for part, name in choice.items() for key, value in space[part][name].items()}
 
 
-def rungs(number: int, num_left: int = 3) -> list[tuple[int, int]]:
+def rungs(number: int, num_left: int = 3, seeds: int = 1) -> list[tuple[int, int]]:
   """Returns how many candidates each rung has, and with how many seeds each of them is scored.
 
-  >>> rungs(81)
-  [(81, 1), (27, 2), (9, 4), (3, 8)]
+  >>> rungs(81), rungs(12, num_left=2), rungs(3, seeds=2)
+  ([(81, 1), (27, 2), (9, 4), (3, 8)], [(12, 1), (4, 2), (2, 4)], [(3, 2)])
   """
   sizes = [number]
   while sizes[-1] > num_left:
     sizes.append(max(sizes[-1] // 3, num_left))
-  return [(size, 2**i) for i, size in enumerate(sizes)]
+  return [(size, seeds * 2**i) for i, size in enumerate(sizes)]
 
 
 def halve(config: ConfigDict, space: Space, candidates: Sequence[Mapping[str, str]],
-          score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, num_left: int = 3) -> list[Standing]:
+          score: Callable[[ConfigDict], Scores], *, path: pathlib.Path, num_left: int = 3, seeds: int = 1
+          ) -> list[Standing]:
   """Returns the last candidates, choices of parts that change a config, from the lowest loss on.
 
-  ``score`` gives the loss and the accuracy of each seed. The first candidate goes on whatever its loss is. What
-  ``path``, a ``.csv`` file of scores, holds is not trained again.
+  ``score`` gives the loss and the accuracy of each seed; the first rung has so many ``seeds``. What ``path``, a
+  ``.csv`` file of scores, holds is not trained again.
   """
   saved = {(row["config"], row["seed"]): row for row in rows.read(path)}
   remaining, standings = [*candidates], []
-  for size, seeds in rungs(len(candidates), num_left):
-    remaining = remaining[:size]
-    first = remaining[0]
-    scored = [_standing(config, space, choice, seeds, score, saved, path) for choice in remaining]
+  for size, num_seeds in rungs(len(candidates), num_left, seeds):
+    scored = [_standing(config, space, choice, num_seeds, score, saved, path) for choice in remaining[:size]]
     standings = sorted((x for x in scored if np.isfinite(x.loss)), key=lambda x: x.loss)
+    if not standings:
+      return []
     best = standings[0]
-    print(f"{len(remaining)} candidates, {seeds} seeds: the best is {text(best.choice)}, {best.loss:.4f}")
-    remaining = [first, *(x.choice for x in standings if x.choice is not first)]
+    print(f"{len(scored)} candidates, {num_seeds} seeds: the best is {text(best.choice)}, {best.loss:.4f}")
+    remaining = [x.choice for x in standings]
   return standings
 
 

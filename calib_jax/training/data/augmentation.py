@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Callable, Mapping
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from calib_jax._checks.registry import register
 from calib_jax._numerics.example_keys import example_keys, places
 from calib_jax._system.errors import UserError
 from calib_jax.training.data.operations import levels
-from calib_jax.training.data.per_image import PER_IMAGE, crop_flip, mixed_chains
+from calib_jax.training.data.per_image import PER_IMAGE, crop_flip, mixed_chains, randaugment
 
 Array = jax.Array
 # Numbers to fold into a step's key; no example folds in the same ones, because examples fold in their positions.
@@ -62,8 +63,8 @@ PER_BATCH: dict[str, Callable[..., Augmented]] = {}
 
 
 @register(PER_BATCH)
-def mixup(batch: Batch, *, alpha: float = 1.0, larger_share: bool = False, padding: int = 4, flip: bool = True
-          ) -> Augmented:
+def mixup(batch: Batch, *, alpha: float = 1.0, larger_share: bool = False, magnitude: float = 0.0, padding: int = 4,
+          flip: bool = True) -> Augmented:
   """Mixup (Zhang et al. 2018): λ times each image plus 1 - λ times another image of the batch.
 
   Images are cropped and mirrored first. One λ ~ Beta(alpha, alpha) is drawn a step. Labels are mixed in the same way:
@@ -73,13 +74,14 @@ def mixup(batch: Batch, *, alpha: float = 1.0, larger_share: bool = False, paddi
     batch: this device's share.
     alpha: the parameter of the Beta distribution.
     larger_share: whether λ is replaced by max(λ, 1 - λ), so that each image keeps the larger share of its mix.
+    magnitude: above 0, images go through ``randaugment`` of this magnitude before they are mixed.
     padding: the padding of ``crop_flip``.
     flip: whether ``crop_flip`` mirrors images.
 
   Returns:
     The mixed images, labels ``[n, num_classes]``, and ``mask``.
   """
-  images, other, other_labels = _pairs(batch, padding, flip)
+  images, other, other_labels = _pairs(batch, magnitude, padding, flip)
   share = jax.random.beta(jax.random.fold_in(batch.key, _SHARES), alpha, alpha)
   if larger_share:
     share = jnp.maximum(share, 1 - share)
@@ -87,7 +89,8 @@ def mixup(batch: Batch, *, alpha: float = 1.0, larger_share: bool = False, paddi
 
 
 @register(PER_BATCH)
-def cutmix(batch: Batch, *, alpha: float = 1.0, padding: int = 4, flip: bool = True) -> Augmented:
+def cutmix(batch: Batch, *, alpha: float = 1.0, magnitude: float = 0.0, padding: int = 4, flip: bool = True
+           ) -> Augmented:
   """CutMix (Yun et al. 2019): a rectangle of each image is replaced by the same one of another image of the batch.
 
   Images are cropped and mirrored first. One λ ~ Beta(alpha, alpha) and one centre are drawn a step; the rectangle has
@@ -97,6 +100,7 @@ def cutmix(batch: Batch, *, alpha: float = 1.0, padding: int = 4, flip: bool = T
   Args:
     batch: this device's share.
     alpha: the parameter of the Beta distribution.
+    magnitude: above 0, images go through ``randaugment`` of this magnitude before they are mixed.
     padding: the padding of ``crop_flip``.
     flip: whether ``crop_flip`` mirrors images.
 
@@ -109,7 +113,7 @@ def cutmix(batch: Batch, *, alpha: float = 1.0, padding: int = 4, flip: bool = T
   if (side := min(batch.images.shape[1:3])) < 3:  # Half of the rectangle's side is rounded down, to 0 for these.
     raise UserError("config key augmentation.name 'cutmix' needs images of 3 pixels a side or more, of which a "
                     f"rectangle can be a part: got {side}.")
-  images, other, other_labels = _pairs(batch, padding, flip)
+  images, other, other_labels = _pairs(batch, magnitude, padding, flip)
   share_key, *centre_keys = jax.random.split(jax.random.fold_in(batch.key, _SHARES), 3)
   cut = jnp.sqrt(1 - jax.random.beta(share_key, alpha, alpha))
   inside = []
@@ -122,8 +126,8 @@ def cutmix(batch: Batch, *, alpha: float = 1.0, padding: int = 4, flip: bool = T
 
 
 @register(PER_BATCH)
-def mixup_inference(batch: Batch, *, alpha: float = 1.0, min_difference: float = 0.0, padding: int = 4,
-                    flip: bool = True) -> Augmented:
+def mixup_inference(batch: Batch, *, alpha: float = 1.0, min_difference: float = 0.0, magnitude: float = 0.0,
+                    padding: int = 4, flip: bool = True) -> Augmented:
   """MIT-L, mixup inference in training: it mixes each pair of images twice and solves for the logits of the pair.
 
   With λ₁ ≥ 1/2 ≥ λ₂ and f₁, f₂ the logits of λ₁ a + (1 - λ₁) b and λ₂ a + (1 - λ₂) b, the logits of a and b are
@@ -136,6 +140,7 @@ def mixup_inference(batch: Batch, *, alpha: float = 1.0, min_difference: float =
     batch: this device's share.
     alpha: the parameter of the Beta distribution.
     min_difference: the least difference of λ₁ and λ₂, at least 1/2; 0 for the distances from 1/2.
+    magnitude: above 0, images go through ``randaugment`` of this magnitude before they are mixed.
     padding: the padding of ``crop_flip``.
     flip: whether ``crop_flip`` mirrors images.
 
@@ -148,7 +153,7 @@ def mixup_inference(batch: Batch, *, alpha: float = 1.0, min_difference: float =
   """
   if min_difference and not 0.5 <= min_difference < 1:
     raise ValueError(f"min_difference must be 0 or in [0.5, 1): got {min_difference:g}.")
-  images, other, other_labels = _pairs(batch, padding, flip)
+  images, other, other_labels = _pairs(batch, magnitude, padding, flip)
   share_key = jax.random.fold_in(batch.key, _SHARES)
   if min_difference > 0:
     more, less = _distant_draws(share_key, alpha, min_difference)
@@ -230,9 +235,10 @@ def _keys(batch: Batch) -> Array:
   return example_keys(batch.key, len(batch.labels), batch.axis_name)
 
 
-def _pairs(batch: Batch, padding: int, flip: bool) -> tuple[Array, Array, Array]:
-  """Returns cropped float32 images, a random unmasked partner in the global batch of each, and the partners' labels."""
-  images = crop_flip(batch.images, _keys(batch), padding=padding, flip=flip)
+def _pairs(batch: Batch, magnitude: float, padding: int, flip: bool) -> tuple[Array, Array, Array]:
+  """Returns augmented float32 images, of each a random unmasked partner in the global batch, and partners' labels."""
+  per_image = functools.partial(randaugment, magnitude=magnitude) if magnitude else crop_flip
+  images = per_image(batch.images, _keys(batch), padding=padding, flip=flip)
   everything = (images, batch.labels, batch.mask)
   if batch.axis_name is not None:
     everything = jax.lax.all_gather(everything, batch.axis_name, tiled=True)

@@ -1,5 +1,7 @@
 """Successive halving: which candidates go on, what is kept, and what is not trained twice."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from experiments.common import halving, rows, settings
 
 SPACE = {"rate": {"none": {}, **{f"rate {i}": {"optimizer.learning_rate": 0.01 * (i + 2)} for i in range(8)}},
          "decay": {"none": {}, "decay": {"optimizer.l2": 1e-3}}}
+ALL = [{"rate": rate, "decay": decay} for rate, decay in itertools.product(*SPACE.values())]
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +33,8 @@ def _score(calls):
 
 def test_the_best_candidate_wins_and_survivors_get_more_seeds(config, tmp_path):
   calls = []
-  standings = halving.halve(config, SPACE, halving.draw(SPACE, 18), _score(calls), path=tmp_path / "x.csv")
-  assert standings[0].choice["rate"] == "rate 7" and len(standings) == 3
-  assert standings[-1].choice == {"rate": "none", "decay": "none"}  # The first goes on whatever its loss is.
+  standings = halving.halve(config, SPACE, ALL, _score(calls), path=tmp_path / "x.csv")
+  assert [x.choice["rate"] for x in standings] == ["rate 7", "rate 7", "rate 6"]
   assert [x.loss for x in standings] == sorted(x.loss for x in standings)
   mean = np.mean([1 - 0.09 + 0.001 * np.sin(seed) for seed in range(100, 104)])
   assert standings[0].loss == pytest.approx(mean, abs=1e-6)
@@ -45,15 +47,12 @@ def test_the_best_candidate_wins_and_survivors_get_more_seeds(config, tmp_path):
 def test_what_a_file_holds_is_not_trained_again(config, tmp_path):
   calls, again = [], []
   path = tmp_path / "x.csv"
-  first, second = (halving.halve(config, SPACE, halving.draw(SPACE, 6), _score(of), path=path)
+  first, second = (halving.halve(config, SPACE, ALL[:6], _score(of), path=path)
                    for of in (calls, again))
   assert first == second
   assert again == [] and len(rows.read(path)) == sum(number for *_, number in calls)
 
 
-def test_candidates_are_drawn_once_and_the_plain_one_is_among_them():
-  drawn = halving.draw(SPACE, 7)
-  assert drawn[0] == {"rate": "none", "decay": "none"} and len({tuple(x.values()) for x in drawn}) == 7
-  assert halving.draw(SPACE, 100) != drawn and len(halving.draw(SPACE, 100)) == 18
-  assert halving.fields(SPACE, {"rate": "rate 0", "decay": "decay"}) == {
-    "optimizer.learning_rate": 0.02, "optimizer.l2": 1e-3}
+def test_nothing_is_left_of_candidates_that_diverge(config, tmp_path):
+  diverging = [{"rate": "rate 3", "decay": decay} for decay in SPACE["decay"]]
+  assert halving.halve(config, SPACE, diverging, _score([]), path=tmp_path / "x.csv") == []

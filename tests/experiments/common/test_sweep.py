@@ -271,3 +271,15 @@ def test_a_row_can_be_the_laplace_approximation_of_the_last_layer(tmp_path):
   plain = test.logits - np.logaddexp.reduce(test.logits, axis=1, keepdims=True)
   assert float(row["nll"]) == pytest.approx(nll, rel=1e-4)
   assert float(row["nll"]) != pytest.approx(-np.mean(plain[np.arange(len(plain)), test.labels]), rel=1e-3)
+
+
+def test_sign_flips_are_those_of_scipy_and_hold_their_level():
+  rng = np.random.default_rng(0)
+  p_values = []
+  for _ in range(400):
+    differences = rng.standard_t(2, 6)
+    values = dict(enumerate(differences))
+    p_values.append(comparison.sign_flips(values, dict.fromkeys(values, 0.0)))
+  expected = stats.permutation_test((differences,), np.sum, permutation_type="samples", n_resamples=np.inf)
+  assert p_values[-1] == pytest.approx(expected.pvalue)
+  assert min(p_values) == 2 / 64 and np.mean(np.array(p_values) <= 0.05) < 0.07  # It is 1/32 for all symmetric ones.

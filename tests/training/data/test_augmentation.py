@@ -87,6 +87,19 @@ def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
   assert extreme > 0.4 if alpha < 1 else extreme < 0.5
 
 
+@pytest.mark.parametrize("name", ["mixup", "cutmix", "mixup_inference"])
+def test_images_go_through_randaugment_before_they_are_mixed(name):
+  key, options = jax.random.key(3), {"padding": 1, "flip": True}
+  build = functools.partial(data.build_augmentation, name, num_classes=3)
+  augmented = data.build_augmentation("randaugment", num_classes=3, magnitude=9.0, **options)(
+    jnp.asarray(IMAGES), LABELS, MASK, key, None).images
+  expected = build(padding=0, flip=False)(augmented, LABELS, MASK, key, None)
+  mixed = build(magnitude=9.0, **options)(jnp.asarray(IMAGES), LABELS, MASK, key, None)
+  np.testing.assert_array_equal(mixed.images, expected.images)
+  np.testing.assert_array_equal(mixed.labels, expected.labels)
+  assert np.abs(np.float32(augmented) - IMAGES).max() > 1
+
+
 def test_mixup_with_the_larger_share_keeps_the_label():
   for _, soft, _ in _drawn("mixup", 30, alpha=1.0, larger_share=True):
     assert (soft[np.arange(6), LABELS] >= 0.5).all()
