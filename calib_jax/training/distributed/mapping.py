@@ -111,6 +111,16 @@ def _on_one(function: Callable, device: jax.Device, donate: bool) -> Callable:
 def _sharded(function: Callable, devices: Sequence[jax.Device], donate: bool) -> Callable:
   """``_on_devices`` by ``jax.shard_map``; the batch of every process becomes its part of global arrays."""
   mesh = Mesh(np.array(devices), (AXIS,))
+  step, sharding = sharded(function, mesh, donate), NamedSharding(mesh, PartitionSpec(AXIS))
+
+  def on_global_arrays(state, batch, *others):
+    return step(state, jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch), *others)
+
+  return on_global_arrays
+
+
+def sharded(function: Callable, mesh: Mesh, donate: bool) -> Callable:
+  """Returns the jitted function of global arrays that ``_on_devices`` calls with several processes."""
   split, same = PartitionSpec(AXIS), PartitionSpec()
 
   def on_device(state, batch, *others):
@@ -122,8 +132,4 @@ def _sharded(function: Callable, devices: Sequence[jax.Device], donate: bool) ->
     specs = (same, split, *[same] * len(others))
     return jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=same, check_vma=False)(state, batch, *others)
 
-  def on_global_arrays(state, batch, *others):
-    sharding = NamedSharding(mesh, split)
-    return step(state, jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch), *others)
-
-  return on_global_arrays
+  return step

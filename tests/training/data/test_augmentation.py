@@ -44,6 +44,17 @@ def test_crop_flip_yields_every_crop_and_mirror_image():
   assert min(values.values()) > 5
 
 
+@pytest.mark.parametrize("padding", [1, 4])
+def test_crops_of_a_tpu_have_the_same_bits(padding, monkeypatch):
+  images = np.random.default_rng(1).integers(0, 256, (40, 9, 6, 3), dtype=np.uint8)
+  keys = jax.random.split(jax.random.key(5), 40)
+  expected = np.asarray(crop_flip(images, keys, padding=padding))
+  monkeypatch.setattr(jax.lax, "platform_dependent", lambda *arguments, tpu, default: tpu(*arguments))
+  np.testing.assert_array_equal(data.crop_flip(images, keys, padding=padding), expected)
+  lowered = jax.jit(lambda: data.crop_flip(images, keys, padding=padding)).lower().as_text()
+  assert "gather" not in lowered and "dynamic_slice" not in lowered
+
+
 def test_each_image_depends_on_its_own_key_alone():
   np.testing.assert_array_equal(crop_flip(IMAGES, KEYS)[2:4], crop_flip(IMAGES[2:4], KEYS[2:4]))
 
