@@ -18,6 +18,6 @@ from configs import soft_calibration
 def get_config():
   """The cell cifar100.wide_resnet28_10.focal+soft_avuc of configs/soft_calibration.py, with one seed."""
   config = soft_calibration.get_config("cifar100.wide_resnet28_10.focal+soft_avuc")
-  config.model = dict(name="wide_resnet", depth=28, width=10, dtype="float32")
+  config.model = dict(name="wide_resnet", depth=28, width=10, dtype="float32", norm_statistics="device")
   config.num_seeds = 1
   return config

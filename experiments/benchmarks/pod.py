@@ -50,7 +50,7 @@ class Case(NamedTuple):
 CASES = {
   "WRN-28-10, focal + soft AvUC, 512": Case("cifar100_savuc.py", num_classes=100),
   "ResNet-50, ImageNet, cross entropy + soft AvUC, 512": Case(
-    "soft_calibration.py:imagenet.resnet50.cross_entropy+soft_avuc", 224, 1000, 2_000),
+    "soft_calibration.py:imagenet2012.resnet50.cross_entropy+soft_avuc", 224, 1000, 2_000),
   "PreResNet-56, selective risk, 128": Case("reweighted_risk.py:cifar10.preresnet56"),
   "MLP 128-128, cross entropy, 128": Case("common.py", fields=("model.name=mlp", "model.hidden=(128, 128)"))}
 

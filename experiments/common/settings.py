@@ -36,6 +36,8 @@ def digest(config: ConfigDict) -> str:
   fields = {key: value for key, value in config.to_dict().items() if key not in EVALUATION_ONLY}
   fields["evaluation.samples"] = config.evaluation.samples
   fields["data"] |= {key: pathlib.PurePath(fields["data"][key]).name for key in ("dir", "path")}
+  if fields["model"].get("norm_statistics") == "global":
+    del fields["model"]["norm_statistics"]
   if fields["augmentation"].get("magnitude") == 0 and fields["augmentation"]["name"] != "randaugment":
     del fields["augmentation"]["magnitude"]  # Of what mixes images.
   return hashed(fields)

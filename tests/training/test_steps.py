@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, training
-from calib_jax.training import data
+from calib_jax.training import data, models
 from calib_jax.training.distributed.mapping import AXIS, is_sharded, mapped
 from calib_jax.training.engine import steps
-from tests.training.small import linear_step, short, softmax_gradient, tiny_splits, train
+from tests.training.small import gradient_step, linear_step, short, softmax_gradient, tiny_splits, train
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +88,23 @@ def test_one_device_sums_its_own_share_alone_and_is_the_one_that_is_named(parall
   actual = step(np.array([[1, 2]], np.float32), np.array([[[3, 4]]], np.float32))
   np.testing.assert_array_equal(actual, [[3, 8]])
   assert actual.devices() == {device}
+
+
+@pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
+def test_norms_take_the_statistics_of_their_own_device_or_of_the_batch(parallel):
+  rng = np.random.default_rng(0)
+  batch = {"image": rng.integers(0, 256, (16, 4, 4, 1), dtype=np.uint8), "label": np.arange(16, dtype=np.int32) % 3,
+           "mask": np.array([1] * 8 + [1, 1, 0, 0] + [0] * 4, bool)}
+  shares = [{name: x[i:i + 4] for name, x in batch.items()} for i in range(0, 12, 4)]  # The fourth is padding alone.
+
+  def after(statistics, batch, number):
+    model = models.get("simple_cnn", num_classes=3, channels=(4,), axis_name=AXIS, norm_statistics=statistics)
+    state = gradient_step(model, {"primary": {"name": "cross_entropy"}}, batch, jax.devices()[:number],
+                          parallel=parallel)[1]
+    return state.params, state.batch_stats
+
+  of_shares = [after("global", share, 1) for share in shares]
+  average = jax.tree.map(lambda *x: np.average(x, axis=0, weights=(4, 4, 2)), *of_shares)
+  of_devices, of_batch = (after(statistics, batch, 4) for statistics in ("device", "global"))
+  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), of_devices, average)
+  assert jax.tree.reduce(max, jax.tree.map(lambda a, b: np.abs(a - b).max(), of_devices, of_batch)) > 1e-3

@@ -55,7 +55,7 @@ SECTIONS = {
                   "split_seed": -1, "corruption": "", "severity": 1}),
   "augmentation": Family(data.AUGMENTATIONS, _options_in(data.AUGMENTATIONS)),
   "model": Family(models.MODELS, _options_in(models.MODELS),
-                  {"dtype": "float32", "weights": "", "image_size": 0, "dropout": 0.0}),
+                  {"dtype": "float32", "weights": "", "image_size": 0, "dropout": 0.0, "norm_statistics": "global"}),
   "head": Family(models.HEADS, _options_in(models.HEADS)),
   # Losses that are registered later count too; a ChainMap lists the names of its last mapping first.
   "loss.primary": Family(collections.ChainMap(losses.PER_BATCH, losses.PER_EXAMPLE), _loss_options),

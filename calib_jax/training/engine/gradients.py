@@ -91,6 +91,18 @@ def of_batch(objective: Objective, params: Any, draw: Draw, changed: Changed, ba
   return total
 
 
+def shared_statistics(model: nn.Module, batch_stats: Any, mask: Array) -> Any:
+  """Returns the new running statistics that all devices keep: the same where norms took those of the global batch.
+
+  With ``model.norm_statistics`` "device" they are averages over devices, by their numbers of examples.
+  """
+  if model.backbone.axis_name is not None:
+    return batch_stats
+  count = jnp.sum(mask, dtype=jnp.float32)
+  share = count / jnp.maximum(jax.lax.psum(count, AXIS), 1)
+  return jax.lax.psum(jax.tree.map(lambda x: share * x, batch_stats), AXIS)
+
+
 def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, part: dict[str, Array], key: Array,
             share: Array | float = 1.0) -> Gradients:
   """Returns the gradients of one part of a batch, which holds the fraction ``share`` of the examples."""
@@ -131,6 +143,7 @@ def of_part(objective: Objective, params: Any, draw: Draw, changed: Changed, par
     return loss + penalty, (output, logits, updated.get("batch_stats", {}), {"loss": loss, "l2": penalty, **terms})
 
   grads, (output, logits, batch_stats, measured) = jax.grad(value, has_aux=True)(params)
+  batch_stats = shared_statistics(objective.model, batch_stats, mask)
   loss_states = changed.loss_states
   if objective.update_states is not None:
     loss_states = objective.update_states(loss_states, logits, labels, output=output, where=mask, axis_name=AXIS)

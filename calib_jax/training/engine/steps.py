@@ -88,7 +88,8 @@ def statistics_step(variables: dict[str, Any], batch: dict[str, Array], *, model
   mask = batch["mask"]
   _, updated = model.apply(variables, normalize(batch["image"]), train=True, mask=mask,
                            mutable=["batch_stats", "losses"], rngs={"dropout": jax.random.key(0)})
-  return updated["batch_stats"], jax.lax.psum(jnp.sum(mask, dtype=jnp.float32), AXIS)
+  stats = gradients.shared_statistics(model, updated["batch_stats"], mask)
+  return stats, jax.lax.psum(jnp.sum(mask, dtype=jnp.float32), AXIS)
 
 
 def predict_step(variables: dict[str, Any], batch: dict[str, Array], *, model: nn.Module, normalize: Callable[..., Any],

@@ -44,7 +44,8 @@ __all__ = ["FROM_TORCH", "HEADS", "MLP", "MODELS", "UPDATES", "Backbone", "Batch
 
 
 def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str | Mapping[str, Any] = "linear",
-        image_size: int = 0, weights: str = "", dropout: float = 0.0, **options: Any) -> Classifier:
+        image_size: int = 0, weights: str = "", dropout: float = 0.0, norm_statistics: str = "global", **options: Any
+        ) -> Classifier:
   """Returns a classifier by the name of its backbone.
 
   Args:
@@ -55,18 +56,23 @@ def get(name: str, *, num_classes: int, dtype: DTypeLike = "float32", head: str 
     image_size: the side to which the model resizes images before the backbone; 0 to leave them as they are.
     weights: the file that a training run starts from; no file is read here (``from_torch`` reads one).
     dropout: the probability, in [0, 1), that training drops a feature between backbone and head; see ``Classifier``.
+    norm_statistics: what the backbone's batch norms normalise by in training: the statistics of the "global" batch,
+      over ``axis_name``; or of the "device"'s own share, whose averages over devices the training step then keeps.
     **options: the options of the backbone.
 
   Returns:
     The classifier, a Flax module.
 
   Raises:
-    ValueError: for an unknown name.
+    ValueError: for an unknown name or another ``norm_statistics``.
   """
   del weights
-  section = {"name": head} if isinstance(head, str) else dict(head)
-  head_ = get_head(num_classes=num_classes, axis_name=options.get("axis_name"), **section)
-  return Classifier(backbone(name, dtype=dtype, **options), head_, image_size, dropout, options.get("axis_name"))
+  checks.choice("norm_statistics", norm_statistics, ("global", "device"))
+  section, axis_name = {"name": head} if isinstance(head, str) else dict(head), options.get("axis_name")
+  head_ = get_head(num_classes=num_classes, axis_name=axis_name, **section)
+  if norm_statistics == "device":
+    options["axis_name"] = None
+  return Classifier(backbone(name, dtype=dtype, **options), head_, image_size, dropout, axis_name)
 
 
 def is_random(model: nn.Module, variables: Any, images: Any) -> bool:
