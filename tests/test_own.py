@@ -38,8 +38,11 @@ def _config(folder, *overrides):
   return config
 
 
-def test_the_example_trains_calibrates_and_is_loaded(folder, tmp_path):
-  config = _config(folder, "evaluation.calibrators.Mine.strength=0.5")
+@pytest.mark.parametrize(("model", "epochs"), [
+  ("mine:Network", 3), pytest.param("nnx_network:FromNNX", 15, marks=pytest.mark.slow)])
+def test_the_example_trains_calibrates_and_is_loaded(model, epochs, folder, tmp_path):
+  config = _config(folder, "evaluation.calibrators.Mine.strength=0.5", f"model.name={model}",
+                   f"training.num_epochs={epochs}")
   run.execute(config, tmp_path / "run")
   assert directory.write_config(config, tmp_path / "run") is None  # The same command continues it without a flag.
   written = json.loads((tmp_path / "run/results.json").read_text())
