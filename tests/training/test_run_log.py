@@ -56,6 +56,27 @@ def test_a_note_is_replaced_on_a_terminal_and_a_line_elsewhere():
     assert stream.getvalue() == text
 
 
+def test_speed_and_time_left_are_of_the_last_minute(monkeypatch):
+  now, stream = [0.0], io.StringIO()
+  monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+  line = progress.Progress("demo", 300, stream)
+  for step in range(1, 101):  # A step takes one second, then three.
+    now[0] += 1 if step <= 50 else 3
+    line.count(1, 128, 1.0 if step <= 50 else 3.0)
+  line.update(100, 0.5)
+  assert stream.getvalue() == "demo  step 100/300  43 examples/s  loss 0.5000  10:00 left\n"
+
+
+def test_a_line_that_stays_is_left_out_if_one_was_just_written(monkeypatch):
+  now, stream = [0.0], Terminal()
+  monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+  line = progress.Progress("demo", 100, stream)
+  for seconds, text, must in ((0, "first", False), (1, "soon", False), (1, "must", True), (4, "later", False)):
+    now[0] = float(seconds)
+    line.say(text, now=must)
+  assert stream.getvalue() == "".join(f"\r\x1b[Kdemo  {text}\n" for text in ("first", "must", "later"))
+
+
 def test_lines_are_due_first_at_the_end_and_now_and_then(monkeypatch):
   now = [0.0]
   monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

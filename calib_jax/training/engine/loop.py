@@ -68,6 +68,10 @@ def train(config: ml_collections.ConfigDict, splits: Sequence[data.Splits], *, s
   if log:
     log.resume(seeds, first_step)
   loop = Loop(config, program, splits, seeds, keys, layout, keeper, log, label, hooks)
+  if log and first_step < program.num_steps:
+    log.open_events(seeds, loop.progress.note)
+  if first_step and not jax.process_index():
+    loop.progress.say(f"continued from step {first_step:,}")
   try:
     with requests() as requested:
       tree = loop.run(tree and layout.everywhere(tree), first_step, requested)
@@ -247,21 +251,36 @@ class Loop:
       measured = {"loss": loss}
       if training.select == "refined":
         measured["refined_nll"] = best_model.refined_nll(logits, labels)
-      self.reporter.validation(step, [
-        {**scores(logits[i], labels[i]), **{name: float(value[i]) for name, value in measured.items()}}
-        for i in range(len(self.seeds))])
+      all_scores = [{**scores(logits[i], labels[i]), **{name: float(value[i]) for name, value in measured.items()}}
+                    for i in range(len(self.seeds))]
+      self.reporter.validation(step, all_scores)
       if self.log:
         self.log.reliability(step, logits[0], labels[0], seed=self.seeds[0])
       # The last step always counts, so that a stage of at most select_after_epochs has a best model too.
       if "best" in tree and (step == stage.last_step or epoch > training.select_after_epochs):
         tree["best"] = best_model.update(tree["best"], state.step, variables, measured.get("refined_nll", loss),
                                          self.patience)
+      if not jax.process_index():
+        self._say_scores(stage, step, tree, all_scores)
     if stage.update_states and epoch is not None:
       loss_states, head_stats = self.layout.everywhere(stage.update_states(state.loss_states, epoch, predictions))
       stats = state.batch_stats
       stats = {**stats, "head": {**stats["head"], **head_stats}} if head_stats else stats
       tree["state"] = state._replace(loss_states=loss_states, batch_stats=stats)
     return tree
+
+  def _say_scores(self, stage: programs.StageProgram, step: int, tree: dict[str, Any],
+                  all_scores: Sequence[dict[str, float]]) -> None:
+    """Writes a line with the validation scores of an epoch, and whether its model is the best so far."""
+    mean = {name: float(np.mean([x[name] for x in all_scores])) for name in all_scores[0]}
+    by = {"best": "loss", "refined": "refined_nll"}.get(self.config.training.select, "nll")
+    chosen = f", {by.replace('_nll', ' NLL')} {mean[by]:.4f}" if abs(mean[by] - mean["nll"]) > 5e-5 else ""
+    number, of_best = len(self.seeds), ""
+    if "best" in tree and (best := int(np.sum(np.asarray(tree["best"].step) == step))):
+      of_best = ", best so far" + (f" of {best} of {number} seeds" if number > 1 else "")
+    self.progress.say(f"epoch {(step - stage.first_step) / stage.steps_per_epoch:.4g}: validation NLL {mean['nll']:.4f}"
+                      f", accuracy {100 * mean['accuracy']:.2f}%{chosen}{' (means)' * (number > 1)}{of_best}",
+                      now=step == stage.last_step)
 
   def _predicting(self, stage: programs.StageProgram, tree: dict[str, Any]) -> dict[str, Any]:
     """Returns the variables that predict; the mean of SWA gets batch statistics of its own, which ``tree`` keeps."""

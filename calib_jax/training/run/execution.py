@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib
 import pathlib
 import shlex
+import sys
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from calib_jax import evaluation, training
-from calib_jax._system import compilation
+from calib_jax._system import compilation, progress
 from calib_jax._system.errors import printable
 from calib_jax.evaluation.predictions import ensembles
 from calib_jax.evaluation.reports import outputs
@@ -73,7 +74,8 @@ def execute(config: ml_collections.ConfigDict, workdir: pathlib.Path, hooks: Seq
     for method, (method_config, folder) in methods.items():
       train_seeds(method_config, folder, method, hooks)
     if reports:
-      report(config, workdir, methods)
+      with progress.shown(say) if sys.stdout.isatty() else contextlib.nullcontext():
+        report(config, workdir, methods)
     manifest.finish(workdir, damage)
   if reports:
     say(f"\ndone in {time.monotonic() - started:.0f} s; {workdir} holds")

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,14 @@ class MetricLog:
     lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
     write_text(self.path, "".join(f"{line}\n" for line in lines if stays(line)))
     self.file = self.path.open("a", encoding="utf-8")
+
+  def open_events(self, seeds: Sequence[int], note: Callable[[str], None]) -> None:
+    """Opens the event files of ``seeds``; ``note`` says first that the import takes seconds."""
+    if EVENTS:
+      if "tensorflow" not in sys.modules:
+        note("importing TensorFlow for the event files of TensorBoard")
+      for seed in seeds:
+        self._writer(seed)
 
   def write(self, step: int, scalars: Mapping[str, float], *, seed: int) -> None:
     """Logs ``scalars`` of the model of ``seed`` after ``step`` steps."""
