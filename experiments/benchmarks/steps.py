@@ -87,14 +87,11 @@ def matrix_products(dtype: str, side: int, repeats: int = 10) -> float:
   return 2 * side**3 / min(timing.taken(lambda: product(a).block_until_ready()).seconds for _ in range(repeats))
 
 
-def pytorch_seconds(size: int) -> float | None:
-  """Returns the seconds of a step of WRN-28-10 in PyTorch (channels last, bfloat16, compiled); None without CUDA."""
-  if not importlib.util.find_spec("torch"):
-    return None
+def pytorch_step(depth: int, width: int, size: int, channels_last: bool = True) -> Callable[[], None]:
+  """Returns a step of a WRN in PyTorch: on a GPU compiled, in bfloat16; on a CPU eager, in float32."""
   import torch
-  if not torch.cuda.is_available():
-    return None
-  nn = torch.nn
+  nn, device = torch.nn, "cuda" if torch.cuda.is_available() else "cpu"
+  memory = torch.channels_last if channels_last else torch.contiguous_format
 
   class Block(nn.Module):
     def __init__(self, ins, outs, stride):
@@ -108,27 +105,29 @@ def pytorch_seconds(size: int) -> float | None:
       x = x if self.short is None else self.short(y)
       return x + self.c2(self.n2(self.c1(y)).relu())
 
-  widths = [16, 160, 320, 640]
+  widths = [16, 16 * width, 32 * width, 64 * width]
   blocks = [Block(widths[g] if b == 0 else widths[g + 1], widths[g + 1], 2 if g and b == 0 else 1)
-            for g in range(3) for b in range(4)]
-  model = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), *blocks, nn.BatchNorm2d(640), nn.ReLU(),
-                        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(640, 100))
-  model = torch.compile(model.cuda().to(memory_format=torch.channels_last))
+            for g in range(3) for b in range((depth - 4) // 6)]
+  model = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), *blocks, nn.BatchNorm2d(widths[3]), nn.ReLU(),
+                        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[3], 100))
+  model = model.to(device).to(memory_format=memory)
+  run = torch.compile(model) if device == "cuda" else model
   optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-  x = torch.randn(size, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
-  y = torch.randint(0, 100, (size,), device="cuda")
+  x = torch.randn(size, 3, 32, 32, device=device).to(memory_format=memory)
+  y = torch.randint(0, 100, (size,), device=device)
 
   def step():
     optimizer.zero_grad(set_to_none=True)
-    with torch.autocast("cuda", torch.bfloat16):
-      loss = nn.functional.cross_entropy(model(x), y)
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+      loss = nn.functional.cross_entropy(run(x), y)
     loss.backward()
     optimizer.step()
-    torch.cuda.synchronize()
+    if device == "cuda":
+      torch.cuda.synchronize()
 
-  for _ in range(10):
+  for _ in range(10 if device == "cuda" else 1):
     step()
-  return timing.compare(step, fewest=30)["seconds"]
+  return step
 
 
 class Steps:
@@ -136,7 +135,8 @@ class Steps:
 
   def __init__(self, options: argparse.Namespace):
     """Takes the options of the command."""
-    self.size = SIZES[options.scale or ("cpu" if jax.default_backend() == "cpu" else "accelerator")]
+    self.scale = options.scale or ("cpu" if jax.default_backend() == "cpu" else "accelerator")
+    self.size = SIZES[self.scale]
     self.budget, self.splits = options.budget, images(8 * self.size.batch_size)
     self.plain = functools.cache(lambda: engine(self._config(), self.splits))
     devices = jax.local_devices()  # As many as share a batch evenly.
@@ -151,14 +151,18 @@ class Steps:
     return run_config.load("configs/cifar100_savuc.py", [f"--config.{key}={value}" for key, value in options.items()])
 
   def step(self) -> Mapping[str, object]:
-    """Times the step of cross entropy beside a hand-written one, PyTorch's and a matrix product."""
+    """Times the step of cross entropy beside a hand-written one and a matrix product."""
     config, size = self._config(), self.size.batch_size
     values = timing.compare(self.plain(), by_hand(config, self.splits), self.budget)
     counted = counting.step_operations(config.model, (32, 32, 3), 100, size) / values["seconds"]
-    theirs = pytorch_seconds(size) if jax.default_backend() != "cpu" else None
     return values | {"images a second": size / values["seconds"], "tera operations a second": counted / 1e12,
-                     "of matrix products": counted / matrix_products(config.model.dtype, self.size.matrix)} | (
-                       {"to PyTorch": values["seconds"] / theirs} if theirs else {})
+                     "of matrix products": counted / matrix_products(config.model.dtype, self.size.matrix)}
+
+  def beside_pytorch(self, depth: int, width: int, channels_last: bool) -> Mapping[str, object]:
+    """Times the step of a WRN beside PyTorch's."""
+    config = self._config(**{"model.name": "wide_resnet", "model.depth": depth, "model.width": width})
+    return timing.compare(engine(config, self.splits),
+                          pytorch_step(depth, width, self.size.batch_size, channels_last), self.budget)
 
   def beside_plain(self, secondary: str = "", devices: Sequence[jax.Device] | None = None, **fields
                    ) -> Mapping[str, object]:
@@ -195,7 +199,11 @@ def training_rows(options: argparse.Namespace) -> Rows:
   """Times steps of `SIZES`; what only a GPU or a TPU can show comes first."""
   steps = Steps(options)
   on_all = {f"{len(steps.devices)} devices": functools.partial(steps.beside_plain, devices=steps.devices)}
-  return {"step": steps.step, **(on_all if len(steps.devices) > 1 else {}), "repeated": steps.repeated,
+  networks = {"tiny": [(10, 1)], "cpu": [(10, 1), (16, 4)], "accelerator": [(28, 10)]}[steps.scale]
+  beside = {f"WRN-{depth}-{width} beside PyTorch, {'channels last' if last else 'contiguous'}": functools.partial(
+    steps.beside_pytorch, depth, width, last) for depth, width in networks for last in (True, False)
+    if importlib.util.find_spec("torch") and (last or steps.scale != "accelerator")}
+  return {"step": steps.step, **beside, **(on_all if len(steps.devices) > 1 else {}), "repeated": steps.repeated,
           "shard_map": functools.partial(steps.beside_plain, **{"training.parallel": "shard_map"}),
           **{f"secondary {name}": functools.partial(steps.beside_plain, name) for name in steps.size.secondary},
           "whole engine": steps.whole_engine}
