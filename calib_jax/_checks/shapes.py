@@ -19,7 +19,8 @@ def array(x, name: str) -> Array | np.ndarray | None:
   except jax.errors.TracerArrayConversionError:  # A list of traced numbers.
     return jnp.asarray(x)
   if x.dtype.kind in "OSUMm":
-    raise TypeError(f"{name} must be an array of numbers or bools: got dtype {x.dtype}.")
+    hint = " classes, labels = np.unique(labels, return_inverse=True) numbers them." if name == "labels" else ""
+    raise TypeError(f"{name} must be an array of numbers or bools: got dtype {x.dtype}.{hint}")
   return x
 
 

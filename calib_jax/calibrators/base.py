@@ -193,7 +193,13 @@ def _padded_size(count: int) -> int:
 
 
 def _apply_of(calibrator: Calibrator, params: Any, logits: Array) -> Array:
-  return calibrator.apply(params, logits)
+  try:
+    return calibrator.apply(params, logits)
+  except TypeError as error:
+    if "incompatible shapes" not in str(error):
+      raise
+    raise ValueError(f"the params of {calibrator.name} were fitted to another number of classes than these logits "
+                     f"have, {logits.shape[-1]}.") from error
 
 
 _compiled_apply = jax.jit(_apply_of, static_argnums=0)

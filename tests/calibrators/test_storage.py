@@ -113,6 +113,8 @@ def test_names_of_classes_are_kept_and_compared(tmp_path):
     calibrators.vector_scaling().fitted(logits, labels, classes=[*names[:9], names[0]])
   with pytest.raises(ValueError, match="vector_scaling was fitted to 10 classes, and the logits have 4"):
     fitted(logits[:, :4])
+  with pytest.raises(ValueError, match="params of vector_scaling were fitted to another number of classes .* have, 4"):
+    fitted.calibrator.apply(fitted.params, np.asarray(logits)[:, :4])
   for about in ({"classes": ["a", "a"]}, {"classes": "ab"}, {"num_classes": 0}, {"num_classes": 3, "classes": ["a"]}):
     made_by = json.dumps({"name": "temperature_scaling", "options": {}} | about).encode()
     np.savez(tmp_path / "x.npz", temperature=np.ones(()), **{"calibrator.json": np.frombuffer(made_by, np.uint8)})
