@@ -4,6 +4,8 @@ The pages are those of docs/ and of experiments/, at the paths that they have in
 source directory. So links between them are the same on the site and in the repository.
 """
 
+import importlib
+import inspect
 import os
 import pathlib
 import re
@@ -129,6 +131,24 @@ def _versions(app, what: str, name: str, _object, _options, lines: list[str]) ->
     lines += ["", ".. versionadded:: 0.1"]
 
 
+GUIDES = {"losses": "losses", "metrics": "metrics", "calibrators": "calibrators", "thresholds": "thresholds",
+          "evaluation": "evaluation", "training": "training", "sklearn": "scikit_learn"}
+
+
+def _links(app, what: str, name: str, made, _options, lines: list[str]) -> None:
+  """Links a function to the guide of its package, and to the functions that stand beside it in the code."""
+  package, _, own = name.rpartition(".")
+  guide = GUIDES.get(package.removeprefix("calib_jax."))
+  if what != "function" or not guide:
+    return
+  public = importlib.import_module(package)
+  beside = [other for other in sorted(getattr(public, "__all__", dir(public))) if other != own and not (
+    other.startswith("_")) and inspect.isfunction(getattr(public, other)) and (
+      getattr(public, other).__module__ == made.__module__)]
+  related = ", ".join(f":func:`~{package}.{other}`" for other in beside[:8])
+  lines += ["", f"Guide: :doc:`/docs/{guide}`." + (f" Beside it: {related}." if related else "")]
+
+
 def _printed_tables(app, doctree) -> None:
   """Shows tables that a cell printed as Markdown as tables, which scroll by themselves where a screen is narrow."""
   for block in list(doctree.findall(nodes.literal_block)):
@@ -165,4 +185,5 @@ def setup(app) -> None:
   app.connect("autodoc-process-signature", _named_types)
   app.connect("autodoc-skip-member", _skip_fields)
   app.connect("autodoc-process-docstring", _versions)
+  app.connect("autodoc-process-docstring", _links)
   app.add_html_math_renderer("mathml", (_show_math, None), (_show_math, None))

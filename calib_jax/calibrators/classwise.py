@@ -31,7 +31,7 @@ def classwise_loss_scaling(base: str | Calibrator = "temperature_scaling", *, no
   Use it for long-tailed data, where the fit would follow frequent classes alone.
 
   .. math::
-    \sum_c (1 + w_c)\, L_c, \qquad w_c = \frac{\beta}{1 + e^{-\bar L_c / \alpha}} - \frac{\beta}{2}
+    L = \sum_c (1 + w_c)\, L_c, \qquad w_c = \frac{\beta}{1 + e^{-\bar L_c / \alpha}} - \frac{\beta}{2}
 
   :math:`L_c` is the NLL of class c (Eq. 3), and :math:`\bar L` are the losses normalised over the classes that occur.
   As in the released code, the weights w follow the losses without a gradient: the fit ends where the base, fitted with

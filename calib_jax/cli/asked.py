@@ -36,21 +36,19 @@ def add_options(parser: argparse._ArgumentGroup) -> None:
                       "first column: what each act costs if the class is the true one")
   parser.add_argument("--fail_if", metavar="CONDITION", help="such as 'risk>0.05': the exit code is 3 if an exact test "
                       "shows on --test that more than this share of what the cut accepts are errors; or 'ece>0.1': if "
-                      "the interval of the ECE on --test, without the noise of so few examples, is above this")
+                      "the interval of the ECE on --test, without the noise of so few examples, is above this; or "
+                      "'ece_upper>0.05': unless the true error is shown to be at most this")
 
 
 def check(options: argparse.Namespace) -> None:  # noqa: C901
   """Raises a UserError for options that cannot work together; --fail_if gives --risk where that is not given."""
-  options.ece_limit = None
+  options.ece_limit = options.upper_limit = None
   if options.fail_if is not None:
-    match = re.fullmatch(r"(risk|ece) *> *(0\.[0-9]{1,9})", options.fail_if)
+    match = re.fullmatch(r"(risk|ece|ece_upper) *> *(0\.[0-9]{1,9})", options.fail_if)
     if not match or (match[1] == "risk" and options.risk not in (None, float(match[2]))):
       raise UserError("--fail_if must be 'risk>NUMBER', such as 'risk>0.05', with the number of --risk if that is "
-                      f"given, or 'ece>NUMBER': got {short(options.fail_if)}.")
-    if match[1] == "ece":
-      options.ece_limit = float(match[2])
-    else:
-      options.risk = float(match[2])
+                      f"given, or 'ece>NUMBER' or 'ece_upper>NUMBER': got {short(options.fail_if)}.")
+    setattr(options, {"ece": "ece_limit", "ece_upper": "upper_limit", "risk": "risk"}[match[1]], float(match[2]))
   for name in ("risk", "level", "sets"):
     if (value := getattr(options, name)) is not None:
       checks.options(**{name: (value, "(0, 1)")})
@@ -91,7 +89,7 @@ def given(options: argparse.Namespace, *names: str) -> list[str]:
 def asked(options: argparse.Namespace, test: Predictions, chosen_on: Mapping[str, tuple[Calibrated, str]],
           fitted: Collection[str], say: Callable[[str], None]) -> Asked | None:
   """Returns what the options ask, or None; ``fitted`` has the labels of the fits."""
-  if options.risk is options.sets is options.costs is options.ece_limit is None:
+  if options.risk is options.sets is options.costs is options.ece_limit is options.upper_limit is None:
     return None
   if test.records and (options.sets or options.costs):
     raise UserError("--sets and --costs are for predictions of classes: records have no class, so leave them out.")
@@ -104,7 +102,7 @@ def asked(options: argparse.Namespace, test: Predictions, chosen_on: Mapping[str
       label = own
     stored = {label: options.cut}
   return Asked(options.risk, options.level, stored, options.sets, costs, acts, chosen_on, bool(options.test),
-               options.ece_limit)
+               options.ece_limit, options.upper_limit)
 
 
 def read_costs(path: str, test: Predictions, say: Callable[[str], None]) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -21,3 +21,4 @@ class Asked(NamedTuple):
   chosen_on: Mapping[str, tuple[Calibrated, str]] = {}
   judges: bool = True  # Whether the sets of the evaluation are others than these, so that they judge the cuts.
   ece_limit: float | None = None  # The ECE above which a set fails.
+  upper_limit: float | None = None  # What the true error must be shown not to exceed on any set.

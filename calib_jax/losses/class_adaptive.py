@@ -40,7 +40,7 @@ def class_adaptive_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, mult
   Use it where classes need different amounts of smoothing, such as many or long-tailed classes.
 
   .. math::
-    -\log p_y + \frac{1}{K} \sum_k P\Big(\frac{\max_j z_j - z_k}{m} - 1, \lambda_k, \rho_k\Big), \qquad
+    L = -\log p_y + \frac{1}{K} \sum_k P\Big(\frac{\max_j z_j - z_k}{m} - 1, \lambda_k, \rho_k\Big), \qquad
     P(h, \lambda, \rho) = \begin{cases} \lambda h + \tfrac{\rho}{2} h^2 & \lambda + \rho h \ge 0 \\
     -\lambda^2 / (2 \rho) & \text{otherwise} \end{cases}
 

@@ -39,7 +39,7 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 
   :math:`k_{ij} = \exp(-|r_i - r_j| / w)`,
 
   .. math::
-    \sqrt{\sum_{ij} v_i v_j k_{ij}}, \qquad v_i = \frac{c_i - r_i}{N}, \qquad \text{weighted: }
+    L = \sqrt{\sum_{ij} v_i v_j k_{ij}}, \qquad v_i = \frac{c_i - r_i}{N}, \qquad \text{weighted: }
     v_i = c_i \frac{1 - r_i}{m} - (1 - c_i) \frac{r_i}{n}
 
   with :math:`m = \sum_i c_i` correct and :math:`n = \sum_i (1 - c_i)` wrong examples; a group that is empty contributes
@@ -142,8 +142,8 @@ def kde_ece(logits: ArrayLike, labels: ArrayLike, *, bandwidth: float | Array = 
   Use it to train on a calibration error of the whole distribution, without bins.
 
   .. math::
-    \frac{1}{N} \sum_i \sum_k \left|\frac{\sum_{j \ne i} \kappa(f_i; f_j)\, y_{jk}}{\sum_{j \ne i} \kappa(f_i; f_j)} -
-    f_{ik}\right|^p
+    L = \frac{1}{N} \sum_i \sum_k \left|\frac{\sum_{j \ne i} \kappa(f_i; f_j)\, y_{jk}}{\sum_{j \ne i} \kappa(f_i; f_j)}
+    - f_{ik}\right|^p
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.

@@ -97,7 +97,7 @@ def adaptive_conditional_label_smoothing(logits: ArrayLike, labels: ArrayLike, *
   Use it for label smoothing that acts on the label alone where it is predicted, and on others where they are.
 
   .. math::
-    -\log p_y + w \lambda^+ \max(0, z_{\hat y} - m)^2
+    L = -\log p_y + w \lambda^+ \max(0, z_{\hat y} - m)^2
     \quad + \frac{w \lambda^-}{K - 1} \sum_{k \ne \hat y} \max(0, \mathrm{sg}(z_{\hat y}) - z_k - m)^2
 
   with ŷ the top class and sg the stop-gradient.
@@ -145,7 +145,7 @@ def pairwise_constraints(logits: ArrayLike, labels: ArrayLike, *, discrimination
   Use it to calibrate the order of every pair of classes beside the label.
 
   .. math::
-    -\log p_y + w_d \operatorname{mean}_{k \ne y} -\log \sigma(z_y - z_k)
+    L = -\log p_y + w_d \operatorname{mean}_{k \ne y} -\log \sigma(z_y - z_k)
     \quad + w_e \operatorname{mean}_{i \ne j;\; i, j \ne y} -\tfrac12 \log \sigma(z_i - z_j)
 
   Args:

@@ -4,10 +4,11 @@ import json
 import re
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
-from calib_jax import evaluation, thresholds
+from calib_jax import evaluation, metrics, thresholds
 from calib_jax.cli import apply, asked
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import Predictions
@@ -225,6 +226,24 @@ def test_an_ece_that_is_shown_to_be_too_high_fails_the_command_and_its_noise_flo
     assert "The ECE on drift is" in content["verdict"]["first_line"]
 
 
+@pytest.mark.parametrize(("sets", "limit", "code"), [
+  (["test"], 0.2, 0), (["test"], 0.02, 3), (["test", "few"], 0.2, 3)])
+def test_a_promise_holds_only_where_the_bound_of_every_set_is_below_it(sets, limit, code, files, capsys):
+  options = [word for name in sets for word in ("--test", f"{name}.npz")]
+  actual, content, _ = _run(files, capsys, *options, f"--fail_if=ece_upper>{limit}")
+  last = content["verdict"]["recommendations"][-1]
+  assert actual == code and last["kind"] == ("cut_fails" if code else "ece_holds")
+  assert f"a promise of {100 * limit:g}% {'is not shown' if code else 'holds'}." in content["verdict"]["first_line"]
+  bounds = []
+  for name in sets:
+    logits, labels = (np.load(files / f"{name}.npz")[key] for key in ("logits", "labels"))
+    pair = metrics.top_label(np.asarray(jax.nn.softmax(logits)), labels)
+    rows = sum(map(len, content["results"][name].values()))
+    level = 1 - 0.05 / (len(sets) * rows)
+    bounds.append(metrics.calibration_error_upper(*map(np.asarray, pair), level=level).upper)
+  assert last["numbers"]["upper"] == pytest.approx(max(bounds), abs=1e-6)
+
+
 def test_sets_and_costs_are_those_of_the_library(files, capsys):
   _, content, _ = _run(files, capsys, *TS, "--test", "test.npz", "--choose", "choose.npz", "--sets=0.9", "--costs",
                        "costs.csv")
@@ -271,7 +290,7 @@ def test_costs_without_names_of_classes_are_taken_in_order_and_it_is_said(files,
   ([*TS, "--test", "test.npz", "--compare", "drift.npz", "--risk=0.05"], "--risk is for one model: leave out --comp"),
   (["--test", "test.npz", "--fail_if=risk>0.1"], "is judged at a cut of the confidences: name the one in use by --cut"),
   ([*TS, "--fail_if=ece>0.1"], "--fail_if is judged on --test"),
-  (["--test", "test.npz", "--fail_if=ece>2"], "or 'ece>NUMBER': got 'ece>2'"),
+  (["--test", "test.npz", "--fail_if=ece>2"], "or 'ece>NUMBER' or 'ece_upper>NUMBER': got 'ece>2'"),
   ([*TS, "--test", "test.npz", "--fit_by", "patient", "--ood", "test.npz"], "--fit_by cannot be combined with --ood"),
   (["--test", "test.npz", "--weights", "patient", "--ood", "test.npz", "--costs", "costs.csv"],
    "--weights cannot be combined with --ood and --costs"),

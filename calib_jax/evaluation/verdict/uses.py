@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import math
 from typing import Any
 
+from calib_jax import metrics
 from calib_jax.evaluation.numbers import distinct_texts
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import Interval, Recommendation, Results, RowKey
@@ -59,6 +60,33 @@ def too_high(results: Results, row: RowKey) -> list[Recommendation]:
           f"{'shown' if broken else 'not shown'}.")
   return [Recommendation(FAILS if broken else "ece_holds", row[1], text,
                          {"ece": error.value, "low": error.low, "limit": limit})]
+
+
+def not_bounded(results: Results, row: RowKey) -> list[Recommendation]:
+  """Says whether the true error of a row is shown to be at most the asked limit on every set.
+
+  The level is corrected for the sets and for the rows of each, of which the verdict chose one by the same examples.
+  """
+  asked = results.asked
+  if not asked or asked.upper_limit is None:
+    return []
+  sets = {name: evaluated for name, evaluated in results.measured.items() if row in evaluated.rows}
+  bounds: dict[str, float] = {}
+  for name, evaluated in sets.items():
+    values = evaluated.rows[row].values
+    if values is None or values.groups is not None or values.weights is not None or values.confidence.shape[1] > 1:
+      text = (f"No upper bound of the error on {name} is known for groups, weights or several seeds, whose rows are "
+              "not independent")
+      return [Recommendation(FAILS, row[1], f"{text}.", {"limit": asked.upper_limit})]
+    level = 1 - (1 - asked.level) / (len(sets) * len(evaluated.rows))
+    bounds[name] = metrics.calibration_error_upper(values.confidence[:, 0], values.correct[:, 0], level=level).upper
+  name = max(bounds, key=lambda name: bounds[name])
+  holds = bounds[name] <= asked.upper_limit
+  text = (f"The true error on {name}, of confidences rounded to 5%, is at most {100 * bounds[name]:.1f}%, "
+          f"{100 * asked.level:g}% sure: a promise of {100 * asked.upper_limit:g}% "
+          f"{'holds' if holds else 'is not shown'}.")
+  return [Recommendation("ece_holds" if holds else FAILS, row[1], text,
+                         {"upper": bounds[name], "limit": asked.upper_limit})]
 
 
 def _sentence(use: Mapping[str, Any]) -> str:

@@ -43,7 +43,8 @@ def verdict(results: Results) -> Verdict:
                                 _as_it_is(results, model, labels))
   recommendations = (rival, calibration if calibration.kind != "mend" or test_set not in off else None,
                      _unreliable(off, row, labels), _subgroup(results, row), *_undetected(results, row),
-                     *uses.recommendation(results, row), *uses.too_high(results, row))
+                     *uses.recommendation(results, row), *uses.too_high(results, row),
+                     *uses.not_bounded(results, row))
   sentences = [*reasons.reasons(results, row), *uses.reasons(results, row)]
   return Verdict(tuple(x for x in recommendations if x), tuple(filter(None, sentences)), row)
 
@@ -105,7 +106,7 @@ def _few_units(results: Results, model: str) -> Verdict:
               f"{'above' if excess > 0 else 'below'} the accuracy, of these {what}.")
   key = model, UNCALIBRATED
   return Verdict((Recommendation("undecided", model, line), *uses.recommendation(results, key),
-                  *uses.too_high(results, key)),
+                  *uses.too_high(results, key), *uses.not_bounded(results, key)),
                  (measured, *results.failed.values()), key)
 
 
