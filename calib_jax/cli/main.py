@@ -4,6 +4,7 @@ calib-jax train --config=configs/digits_savuc.py --workdir=runs/digits_savuc
 calib-jax evaluate --fit val.npz --test test.npz
 calib-jax compare runs/digits_focal runs/digits_savuc --out comparison
 calib-jax apply --calibrator out/calibrator.npz --predictions new.csv --out fixed.csv
+calib-jax watch --log answers.jsonl --cut 0.9 --risk 0.05
 """
 
 import importlib
@@ -12,13 +13,14 @@ import sys
 import calib_jax
 from calib_jax._system import process
 
-PROGRAMS = ("train", "evaluate", "compare", "apply")  # Modules, whose ``main`` reads the rest of the command line.
+PROGRAMS = ("train", "evaluate", "compare", "apply", "watch")  # Modules, whose ``main`` reads the rest of the line.
 HELP = f"""usage: calib-jax {{{",".join(PROGRAMS)}}} ..., or python -m calib_jax ...
 
   train     trains, recalibrates, evaluates and reports in one directory: --config=FILE --workdir=DIR
   evaluate  calibrates and measures saved logits or probabilities: --fit val.csv --test test.csv
   compare   measures runs, or files of predictions, beside each other: RUN RUN --out DIR
   apply     calibrates predictions by a fitted calibrator: --calibrator FILE --predictions new.csv --out fixed.csv
+  watch     says whether a promise still holds over a log that grows: --log answers.jsonl --cut 0.9 --risk 0.05
   --version prints the version
 
 calib-jax COMMAND --help shows the options of a command. From Python, calib_jax.losses, .metrics and .calibrators are

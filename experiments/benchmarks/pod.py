@@ -52,6 +52,8 @@ CASES = {
   "ResNet-50, ImageNet, cross entropy + soft AvUC, 512": Case(
     "soft_calibration.py:imagenet2012.resnet50.cross_entropy+soft_avuc", 224, 1000, 2_000),
   "PreResNet-56, selective risk, 128": Case("reweighted_risk.py:cifar10.preresnet56"),
+  "the same, norms by device": Case("reweighted_risk.py:cifar10.preresnet56",
+                                    fields=("model.norm_statistics=device",)),
   "MLP 128-128, cross entropy, 128": Case("common.py", fields=("model.name=mlp", "model.hidden=(128, 128)"))}
 
 
@@ -172,7 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   cases = {name: Case(name) for name in options.config} or CASES
   lines = [f"# Training steps of TPU v4, as compiled on {time.strftime('%Y-%m-%d')}", "",
            f"`python -m experiments.benchmarks.pod{' --fields ' + ' '.join(options.fields) if options.fields else ''}` "
-           f"made this page with JAX {environment.environment()['packages']['jax']}. {__doc__.split(chr(10) * 2)[2]}"]
+           f"made this page with JAX {environment.environment()['packages']['jax']}.", "",
+           __doc__.split("\n\n")[2].strip()]
   try:
     for topology in options.topology:
       devices, table = chips(topology), []
