@@ -36,9 +36,11 @@ def _measured(before: int, share: float, drift: int) -> list[dict[str, object]]:
 
 def _table(rows: pd.DataFrame) -> str:
   """False alarms in percent, and the answers after the drift until it is seen."""
-  cells = [[f"{row.before:,}", f"{100 * row.share:g}", f"{5 + row.drift}" if row.drift else "none",
-            f"{100 * row.refuted:.1f}", *(f"{x:,.0f}" if row.drift else "" for x in (row.median, row.most))]
-           for row in rows.itertuples()]
+  cells = []
+  for row in rows.astype(float).itertuples():
+    seen = [f"{x:,.0f}" if row.drift else "" for x in (row.median, row.most)]
+    cells.append([f"{row.before:,.0f}", f"{100 * row.share:g}", f"{5 + row.drift:g}" if row.drift else "none",
+                  f"{100 * row.refuted:.1f}", *seen])
   return markdown.table(["answers before", "% wrong", "% wrong after the drift", "refuted before it, % of runs",
                          "answers until it is seen, median", "in 90% of runs at most"], cells)
 

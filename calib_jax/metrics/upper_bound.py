@@ -57,7 +57,7 @@ def calibration_error_upper(confidence: ArrayLike, correct: ArrayLike, *, level:
     TypeError, ValueError: if an argument has the wrong dtype, shape or value.
 
   References:
-    McDiarmid 1989; Hoeffding 1963, Theorem 1; the distance is that of Błasiok et al. 2023.
+    McDiarmid 1989; Hoeffding 1963, Theorem 1; the distance is that of Błasiok et al. 2023b.
 
   >>> rng = np.random.default_rng(0)
   >>> confidence = rng.uniform(0.5, 1, 20_000)

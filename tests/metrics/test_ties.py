@@ -14,10 +14,10 @@ SUMS = {"accuracy", "adaptive_calibration_error", "brier_score", "class_group_sc
         "expected_calibration_error", "kde_calibration_error", "maximum_calibration_error", "mean_entropy", "nll"}
 # The folds of ``calibration_refinement`` are of rows, so that it depends on their order.
 NOT_METRICS = {"Assessment", "BiasModel", "CONSERVATIVE", "CalibrationRefinement", "ClassGroupScores", "Reliability",
-               "RiskCoverage", "VariationalError", "assess", "bias_model", "bootstrap", "calibration_refinement",
-               "calibration_test", "cohens_d", "collection", "consistency_interval", "paired_difference", "sem",
-               "top_label", "validate", "variational_calibration_error",
-               "within_subject_sem"}
+               "RiskCoverage", "UpperBound", "VariationalError", "assess", "bias_model", "bootstrap",
+               "calibration_error_upper", "calibration_refinement", "calibration_test", "cohens_d", "collection",
+               "consistency_interval", "paired_difference", "sem", "top_label", "validate",
+               "variational_calibration_error", "within_subject_sem"}
 
 
 @jax.jit
@@ -27,8 +27,8 @@ def _sorted(probs, labels):
   values = {name: getattr(metrics, name)(confidence, correct, binning="equal_mass") for name in (
     "calibration_error", "sweep_calibration_error", "reliability")}
   values |= {name: getattr(metrics, name)(confidence, correct) for name in (
-    "ks_calibration_error", "smooth_calibration_error", "aurc", "excess_aurc", "risk_coverage_curve", "auroc",
-    "fpr_at_tpr")}
+    "ks_calibration_error", "smooth_calibration_error", "two_bin_calibration_error", "aurc", "excess_aurc",
+    "risk_coverage_curve", "auroc", "fpr_at_tpr")}
   values["classwise_calibration_error"] = metrics.classwise_calibration_error(probs, labels, binning="equal_mass")
   values["CalibrationHistogram"] = CalibrationHistogram.from_model_output(probs=probs, labels=labels).compute()
   values["CONVENTIONS"] = [metrics.CONVENTIONS[name](confidence, correct)
