@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import evaluation, metrics, thresholds
+from calib_jax import calibrators, evaluation, metrics, thresholds
 from calib_jax.cli import apply, asked
 from calib_jax.cli import evaluate as command
 from calib_jax.evaluation import Predictions
@@ -227,18 +227,23 @@ def test_an_ece_that_is_shown_to_be_too_high_fails_the_command_and_its_noise_flo
 
 
 @pytest.mark.parametrize(("sets", "limit", "code"), [
-  (["test"], 0.2, 0), (["test"], 0.02, 3), (["test", "few"], 0.2, 3)])
+  (["test"], 0.2, 0), (["test"], 0.02, 3), (["test", "few"], 0.2, 3), (["TS", "test"], 0.2, 0)])
 def test_a_promise_holds_only_where_the_bound_of_every_set_is_below_it(sets, limit, code, files, capsys):
+  fitted, sets = (TS if "TS" in sets else []), [name for name in sets if name != "TS"]
   options = [word for name in sets for word in ("--test", f"{name}.npz")]
-  actual, content, _ = _run(files, capsys, *options, f"--fail_if=ece_upper>{limit}")
+  actual, content, _ = _run(files, capsys, *fitted, *options, f"--fail_if=ece_upper>{limit}")
   last = content["verdict"]["recommendations"][-1]
   assert actual == code and last["kind"] == ("cut_fails" if code else "ece_holds")
   assert f"a promise of {100 * limit:g}% {'is not shown' if code else 'holds'}." in content["verdict"]["first_line"]
   bounds = []
   for name in sets:
     logits, labels = (np.load(files / f"{name}.npz")[key] for key in ("logits", "labels"))
+    if last["subject"] != "uncalibrated":
+      fit = np.load(files / "fit.npz")
+      logits = np.asarray(calibrators.temperature_scaling().fitted(fit["logits"], fit["labels"])(logits))
     pair = metrics.top_label(np.asarray(jax.nn.softmax(logits)), labels)
     rows = sum(map(len, content["results"][name].values()))
+    assert rows == (2 if fitted else 1)
     level = 1 - 0.05 / (len(sets) * rows)
     bounds.append(metrics.calibration_error_upper(*map(np.asarray, pair), level=level).upper)
   assert last["numbers"]["upper"] == pytest.approx(max(bounds), abs=1e-6)

@@ -39,6 +39,14 @@ def test_parts_and_json_give_the_same_bits():
       monitoring.from_json(wrong)
 
 
+def test_a_drift_is_seen_soon_also_after_good_years():
+  rng = np.random.default_rng(0)
+  for before in (0, 2000):
+    state = thresholds.update_monitor(thresholds.monitor(risk=0.05), rng.uniform(size=before) < 0.04)
+    drifted = thresholds.update_monitor(state, rng.uniform(size=150) < 0.3)
+    assert state.refuted_at is None and before < drifted.refuted_at < before + 100
+
+
 @pytest.mark.slow
 def test_promises_that_hold_are_seldom_refuted_and_drifts_are_seen():
   rng = np.random.default_rng(0)
