@@ -238,7 +238,7 @@ def test_a_promise_holds_only_where_the_bound_of_every_set_is_below_it(sets, lim
   bounds = []
   for name in sets:
     logits, labels = (np.load(files / f"{name}.npz")[key] for key in ("logits", "labels"))
-    if last["subject"] != "uncalibrated":
+    if fitted:
       fit = np.load(files / "fit.npz")
       logits = np.asarray(calibrators.temperature_scaling().fitted(fit["logits"], fit["labels"])(logits))
     pair = metrics.top_label(np.asarray(jax.nn.softmax(logits)), labels)
