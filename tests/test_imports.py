@@ -47,8 +47,8 @@ def test_everything_that_the_library_half_imports_is_declared():
       names = [node.module] if isinstance(node, ast.ImportFrom) else [
         name.name for name in node.names] if isinstance(node, ast.Import) else []
       imported |= {name.split(".")[0] for name in names if name}
-  needed = imported - set(sys.stdlib_module_names) - {"calib_jax", "clu", "sklearn", "onnx"}
-  # Extras: clu of ``metrics.collection``, scikit-learn of ``variational_calibration_error``, onnx of ``export``.
+  needed = imported - set(sys.stdlib_module_names) - {"calib_jax", "clu", "onnx"}
+  # Extras: clu of ``metrics.collection``, onnx of ``export``.
   assert needed <= {re.match(r"[\w-]+", text)[0] for text in project["dependencies"]}, needed
 
 

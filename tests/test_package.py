@@ -124,9 +124,11 @@ def test_what_is_installed_is_imported_evaluates_and_trains(installed, tmp_path)
 
 
 @pytest.mark.parametrize(("arguments", "code", "text"), [
-  (["--help"], 0, "usage: calib-jax {train,evaluate,compare,apply}"), ([], 0, "\n  evaluate  calibrates and measures"),
+  (["--help"], 0, "usage: calib-jax {train,evaluate,compare,apply,watch}"),
+  ([], 0, "\n  evaluate  calibrates and measures"),
   (["--version"], 0, f"calib-jax {calib_jax.__version__}\n"),
-  (["trian"], 2, "error: calib-jax has no command 'trian': type calib-jax with train, evaluate, compare, apply.\n")])
+  (["trian"], 2, "error: calib-jax has no command 'trian': type calib-jax with train, evaluate, compare, apply, "
+                 "watch.\n")])
 def test_the_command_says_what_it_can_do(arguments, code, text, monkeypatch, capsys):
   monkeypatch.setattr(sys, "argv", ["calib-jax", *arguments])
   assert main.main() == code

@@ -45,17 +45,16 @@ from calib_jax.metrics.unbinned import (
   two_bin_calibration_error,
 )
 from calib_jax.metrics.upper_bound import UpperBound, calibration_error_upper
-from calib_jax.metrics.variational import VariationalError, variational_calibration_error
 
 __all__ = ["CONSERVATIVE", "CONVENTIONS", "Assessment", "BiasModel", "CalibrationHistogram", "CalibrationRefinement",
-           "ClassGroupScores", "Reliability", "RiskCoverage", "UpperBound", "VariationalError", "accuracy",
-           "adaptive_calibration_error", "assess", "aurc", "auroc", "bias_model", "bootstrap", "brier_score",
-           "calibration_error", "calibration_error_upper", "calibration_refinement", "calibration_test",
-           "class_group_scores", "classwise_calibration_error", "classwise_losses", "cohens_d", "collection",
-           "consistency_interval", "excess_aurc", "expected_calibration_error", "fpr_at_tpr", "kde_calibration_error",
-           "ks_calibration_error", "maximum_calibration_error", "mean_entropy", "nll", "paired_difference",
-           "reliability", "risk_coverage_curve", "sem", "smooth_calibration_error", "sweep_calibration_error",
-           "top_label", "two_bin_calibration_error", "validate", "variational_calibration_error", "within_subject_sem"]
+           "ClassGroupScores", "Reliability", "RiskCoverage", "UpperBound", "accuracy", "adaptive_calibration_error",
+           "assess", "aurc", "auroc", "bias_model", "bootstrap", "brier_score", "calibration_error",
+           "calibration_error_upper", "calibration_refinement", "calibration_test", "class_group_scores",
+           "classwise_calibration_error", "classwise_losses", "cohens_d", "collection", "consistency_interval",
+           "excess_aurc", "expected_calibration_error", "fpr_at_tpr", "kde_calibration_error", "ks_calibration_error",
+           "maximum_calibration_error", "mean_entropy", "nll", "paired_difference", "reliability",
+           "risk_coverage_curve", "sem", "smooth_calibration_error", "sweep_calibration_error", "top_label",
+           "two_bin_calibration_error", "validate", "within_subject_sem"]
 
 
 def __dir__() -> list[str]:

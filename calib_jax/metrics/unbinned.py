@@ -117,7 +117,7 @@ def two_bin_calibration_error(confidence: ArrayLike, correct: ArrayLike, *, wher
     Hartline et al. 2025, of which the formula is written so that the law above holds.
 
   >>> two_bin_calibration_error(jnp.array([0.9, 0.8, 0.6, 0.2]), jnp.array([True, True, False, False])).round(4)
-  Array(0.0259, dtype=float32)
+  Array(0.0194, dtype=float32)
   """
   return of_pairs(_two_bin_calibration_error, confidence, correct, where, weights, counts_credits=True)
 

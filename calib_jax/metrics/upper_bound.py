@@ -63,7 +63,7 @@ def calibration_error_upper(confidence: ArrayLike, correct: ArrayLike, *, level:
   >>> confidence = rng.uniform(0.5, 1, 20_000)
   >>> bound = calibration_error_upper(confidence, rng.uniform(size=20_000) < confidence)
   >>> round(bound.upper, 2), round(bound.distance, 2)
-  (0.03, 0.05)
+  (0.02, 0.03)
   """
   checks.options(level=(level, "(0, 1)"), num_values=(num_values, "integer [1, inf)"))
   confidence, correct = np.asarray(confidence), np.asarray(correct)

@@ -14,10 +14,9 @@ SUMS = {"accuracy", "adaptive_calibration_error", "brier_score", "class_group_sc
         "expected_calibration_error", "kde_calibration_error", "maximum_calibration_error", "mean_entropy", "nll"}
 # The folds of ``calibration_refinement`` are of rows, so that it depends on their order.
 NOT_METRICS = {"Assessment", "BiasModel", "CONSERVATIVE", "CalibrationRefinement", "ClassGroupScores", "Reliability",
-               "RiskCoverage", "UpperBound", "VariationalError", "assess", "bias_model", "bootstrap",
+               "RiskCoverage", "UpperBound", "assess", "bias_model", "bootstrap",
                "calibration_error_upper", "calibration_refinement", "calibration_test", "cohens_d", "collection",
-               "consistency_interval", "paired_difference", "sem", "top_label", "validate",
-               "variational_calibration_error", "within_subject_sem"}
+               "consistency_interval", "paired_difference", "sem", "top_label", "validate", "within_subject_sem"}
 
 
 @jax.jit

@@ -70,6 +70,7 @@ def test_no_report_has_a_lower_expectation_than_the_truth_and_a_false_one_lowers
   assert expected_ece(np.full(6, truth.mean())) < 0.7 * expected_ece(truth)  # One bin has less noise than six.
 
 
+@pytest.mark.slow
 def test_its_test_of_calibration_holds_its_level_and_sees_overconfidence():
   rejected = {0.0: 0, 0.08: 0}
   for shift in rejected:

@@ -90,7 +90,7 @@ def test_one_device_sums_its_own_share_alone_and_is_the_one_that_is_named(parall
   assert actual.devices() == {device}
 
 
-@pytest.mark.parametrize("parallel", ["pmap", "shard_map"])
+@pytest.mark.parametrize("parallel", ["pmap", pytest.param("shard_map", marks=pytest.mark.slow)])
 def test_norms_take_the_statistics_of_their_own_device_or_of_the_batch(parallel):
   rng = np.random.default_rng(0)
   batch = {"image": rng.integers(0, 256, (16, 4, 4, 1), dtype=np.uint8), "label": np.arange(16, dtype=np.int32) % 3,

@@ -98,6 +98,7 @@ def test_mixup_mixes_images_and_labels_alike_and_never_with_padding(alpha):
   assert extreme > 0.4 if alpha < 1 else extreme < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixup", "cutmix", "mixup_inference"])
 def test_images_go_through_randaugment_before_they_are_mixed(name):
   key, options = jax.random.key(3), {"padding": 1, "flip": True}

@@ -78,7 +78,8 @@ def test_models_have_the_published_number_of_parameters(name, side, num_classes,
 SHAPES = json.loads(pathlib.Path(__file__).with_name("published_shapes.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "preresnet56"))
+                                  for name in SHAPES])
 def test_models_have_the_published_layers(name):
   wide = {"image": (224, 224, 3), "num_classes": 1000, "stem": "imagenet"}
   params = _shapes(name, **(wide if name in ("resnet152", "densenet121") else {"num_classes": 10}))
