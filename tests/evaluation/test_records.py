@@ -161,6 +161,7 @@ def test_a_cut_needs_answers_that_are_right_or_wrong(tmp_path, capsys):
   assert command.main(["--test", str(path), "--columns=aurc"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", [2])
 def test_p_values_of_credits_are_rarely_small_where_they_are_calibrated(grid, tmp_path):
   small = 0

@@ -52,6 +52,7 @@ def test_coverage_over_draws_is_what_was_asked(method, by_class):
   assert 0.9 - 3 * error < mean < (0.9 + (0.06 if by_class else 1 / 61) + 3 * error)
 
 
+@pytest.mark.slow
 def test_a_group_counts_once_and_a_row_of_a_new_one_is_covered():
   probs, labels = _drawn(200, 4)
   alone = prediction_sets(probs, labels)

@@ -33,6 +33,7 @@ def test_the_average_has_the_weights_of_its_definition(decay):
   np.testing.assert_array_equal(average.count, [40, 40])
 
 
+@pytest.mark.slow
 def test_a_run_keeps_and_predicts_with_the_average_of_its_steps(monkeypatch, tmp_path):
   config = short("training.average=swa", "training.average_fraction=0.5", "training.num_epochs=4",
                  "training.select=best")
