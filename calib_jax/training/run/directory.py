@@ -92,6 +92,14 @@ def write_config(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str
   return changed
 
 
+def read_only_results(config: ml_collections.ConfigDict, folder: pathlib.Path) -> str | None:
+  """Returns what a finished run of this config reported, if nothing can be written to its directory; else None."""
+  if (not (folder / "results.md").is_file() or not (folder / "config.json").is_file() or os.access(folder, os.W_OK)
+      or differences(folder / "config.json", config)):
+    return None
+  return f"{folder} is read-only: these are the results as the run wrote them.\n\n{read_text(folder / 'results.md')}"
+
+
 ABSENT = "no field"  # Stands for the value of a field that one of two configs does not have, such as another loss's.
 
 

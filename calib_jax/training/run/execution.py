@@ -20,7 +20,7 @@ from calib_jax.training import data
 from calib_jax.training.distributed import processes
 from calib_jax.training.run import last_layer, lock, manifest
 from calib_jax.training.run.data import check_laplace, load_splits, sets_that_are_read
-from calib_jax.training.run.directory import check_workdir, create, write_config
+from calib_jax.training.run.directory import check_workdir, create, read_only_results, write_config
 from calib_jax.training.run.methods import CROSS_ENTROPY, method_name, plain_cross_entropy, remarks, samples_name
 from calib_jax.training.run.run import Run, prediction_file, seeds_of
 
@@ -43,6 +43,10 @@ def execute(config: ml_collections.ConfigDict, workdir: pathlib.Path, hooks: Seq
   """
   started = time.monotonic()
   check_workdir(workdir)
+  if reports and (written := read_only_results(config, workdir)):
+    if processes.is_first():
+      say(written)
+    return
   methods = {method_name(config): (config, workdir)}
   if config.compare_with_cross_entropy and CROSS_ENTROPY not in methods:
     methods = {CROSS_ENTROPY: (plain_cross_entropy(config), workdir / "baseline"), **methods}

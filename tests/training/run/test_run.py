@@ -192,6 +192,19 @@ def test_what_changes_evaluation_evaluates_again_and_what_changes_training_is_an
 
 
 @pytest.mark.slow
+def test_a_finished_run_that_cannot_be_written_is_reported_again_without_its_lock(finished, tmp_path, monkeypatch,
+                                                                                 capsys):
+  folder = shutil.copytree(finished, tmp_path / "run", ignore=shutil.ignore_patterns("lock"))
+  monkeypatch.setattr(os, "access", lambda path, mode: False)
+  capsys.readouterr()
+  run.execute(_config(), folder, hooks=[never])
+  text = capsys.readouterr().out
+  assert text.startswith(f"{folder} is read-only: these are the results as the run wrote them.")
+  assert (folder / "results.md").read_text(encoding="utf-8").strip() in text and not (folder / "lock").exists()
+  with pytest.raises(UserError, match="holds a run of another config"):
+    run.execute(_config("optimizer.learning_rate=0.01"), folder)
+
+
 def test_more_seeds_train_only_those_that_are_new(finished, tmp_path):
   folder = tmp_path / "run"
   shutil.copytree(finished, folder)
