@@ -45,7 +45,7 @@ def calibration_error_upper(confidence: ArrayLike, correct: ArrayLike, *, level:
 
   Args:
     confidence: ``[N]`` floats in [0, 1].
-    correct: ``[N]`` bools or zeros and ones: whether the event happened.
+    correct: ``[N]`` bools, zeros and ones, or credits in [0, 1], for which the inequalities hold too.
     level: the probability that the bounds hold, in (0, 1); each by itself.
     num_values: m, at least 1; few values have little noise, and many are close to the predictions. It must not be
       chosen by these examples.

@@ -66,8 +66,8 @@ def update_monitor(state: Monitor, outcomes: ArrayLike, confidence: ArrayLike | 
 
   Args:
     state: the monitor so far.
-    outcomes: ``[n]`` bools or zeros and ones: of a ``risk``, whether accepted answers were errors; else whether answers
-      were correct.
+    outcomes: ``[n]`` bools, or numbers in [0, 1]: of a ``risk``, whether accepted answers were errors; else whether
+      answers were correct.
     confidence: ``[n]`` floats in [0, 1] where there is no ``risk``.
 
   Returns:

@@ -75,8 +75,8 @@ def not_bounded(results: Results, row: RowKey) -> list[Recommendation]:
   for name, evaluated in sets.items():
     values = evaluated.rows[row].values
     if values is None or values.groups is not None or values.weights is not None or values.confidence.shape[1] > 1:
-      text = (f"No upper bound of the error on {name} is known for groups, weights or several seeds, whose rows are "
-              "not independent")
+      text = (f"No upper bound of the error on {name} is known for groups, weights, graded answers or several "
+              "seeds")
       return [Recommendation(FAILS, row[1], f"{text}.", {"limit": asked.upper_limit})]
     level = 1 - (1 - asked.level) / (len(sets) * len(evaluated.rows))
     bounds[name] = metrics.calibration_error_upper(values.confidence[:, 0], values.correct[:, 0], level=level).upper
