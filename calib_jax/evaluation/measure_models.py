@@ -33,7 +33,8 @@ def measure_models(models: Mapping[str, Model], *, num_bins: int = 15, num_resam
   progress.at("computing what the sections of the page show")
   fitted = {name: model.fitted for name, model in models.items()}
   results = Results(num_bins, num_resamples, sets, fitted, classes=next(iter(first.sets.values()))[0].classes,
-                    columns=tuple(columns), asked=asked, failed=failed, notes=tuple(notes))
+                    columns=tuple(columns), asked=asked, failed=failed,
+                    is_crossed=first.out_of_fold is not None, notes=tuple(notes))
   return dataclasses.replace(results, sections=sections.computed(results, models))
 
 

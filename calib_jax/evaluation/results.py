@@ -286,6 +286,7 @@ class Results:
     columns: the columns of the short table, as ``SHORT_TABLE``.
     asked: what is asked of the confidences of the first model, which the section ``uses`` answers; None for nothing.
     failed: a sentence for each row that is left out because the predictions of its calibrator are not numbers.
+    is_crossed: whether the first set is what calibrators were fitted to, each example calibrated without its fold.
     notes: sentences on the input, which stand beside the tables.
     verdict: what ``judge`` recommends by all of this, which every table, page and file shows; None before that.
   """
@@ -300,6 +301,7 @@ class Results:
   columns: tuple[str, ...] = SHORT_TABLE
   asked: Asked | None = None
   failed: Mapping[RowKey, str] = dataclasses.field(default_factory=dict)
+  is_crossed: bool = False
   notes: tuple[str, ...] = ()
   verdict: Verdict | None = None
 

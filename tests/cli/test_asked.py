@@ -249,6 +249,19 @@ def test_a_promise_holds_only_where_the_bound_of_every_set_is_below_it(sets, lim
   assert last["numbers"]["upper"] == pytest.approx(max(bounds), abs=1e-6)
 
 
+def test_a_bound_of_the_true_error_stands_beside_the_error_unless_the_calibrators_have_seen_the_labels(files, capsys):
+  _, content, _ = _run(files, capsys, "--test", "test.npz", "--test", "few.npz")
+  logits, labels = (np.load(files / "test.npz")[key] for key in ("logits", "labels"))
+  pair = metrics.top_label(np.asarray(jax.nn.softmax(logits)), labels)
+  upper = metrics.calibration_error_upper(*map(np.asarray, pair)).upper
+  said = f"is at most {100 * upper:.1f}%, 95% sure."
+  assert [said in sentence for sentence in content["verdict"]["reasons"]][0]
+  assert sum("at most" in sentence for sentence in content["verdict"]["reasons"]) == 1
+  _, content, _ = _run(files, capsys, *TS)
+  assert content["verdict"]["recommendations"][0]["kind"] == "use"
+  assert not any("at most" in sentence for sentence in content["verdict"]["reasons"])
+
+
 def test_sets_and_costs_are_those_of_the_library(files, capsys):
   _, content, _ = _run(files, capsys, *TS, "--test", "test.npz", "--choose", "choose.npz", "--sets=0.9", "--costs",
                        "costs.csv")

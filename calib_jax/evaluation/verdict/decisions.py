@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import numpy as np
 from scipy.special import ndtri
 
+from calib_jax import metrics
 from calib_jax.evaluation.columns import COLUMNS
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import Estimate, EvaluatedSet, Interval, Results, Row, RowKey, over_seeds
@@ -31,6 +32,19 @@ def side(interval: Interval) -> int:
 def is_miscalibrated(error: Estimate, number: int = 1) -> bool:
   """Returns whether a calibrated model would hardly show such an error, by one of ``number`` tests (Bonferroni)."""
   return error.p_value < SIGNIFICANCE / number
+
+
+def most(evaluated: EvaluatedSet, row: RowKey, level: float, number: int = 1) -> float | None:
+  """Returns an upper bound of the true error of a row, or None if none is known for its examples.
+
+  The level is corrected for the rows of the set, of which the verdict chose one by the same examples, and for
+  ``number`` sets.
+  """
+  values = evaluated.rows[row].values
+  if values is None or values.groups is not None or values.weights is not None or values.confidence.shape[1] > 1:
+    return None
+  level = 1 - (1 - level) / (number * len(evaluated.rows))
+  return metrics.calibration_error_upper(values.confidence[:, 0], values.correct[:, 0], level=level).upper
 
 
 def widened(interval: Interval, number: int) -> Interval:

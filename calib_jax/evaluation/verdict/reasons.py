@@ -15,6 +15,7 @@ from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import EvaluatedSet, Interval, Results, RowKey
 from calib_jax.evaluation.subgroups import FEWEST, Subgroup, class_gaps
 from calib_jax.evaluation.verdict import decisions
+from calib_jax.intervals.resamples import LEVEL
 
 MOST = 5  # Models and sets that have sentences.
 CORRECTED = f"corrected for {decisions.TESTS} tests"
@@ -27,8 +28,9 @@ def reasons(results: Results, row: RowKey) -> list[str]:
   models = list(dict.fromkeys(name for name, _ in evaluated.rows))
   others = [name for name in models if name != model]
   sentence = confidence(results, (model, UNCALIBRATED), is_lowered=label != UNCALIBRATED)
-  return [f"{model}: {sentence}" if others else sentence,
-          _after(results, evaluated, row) if label != UNCALIBRATED else "",
+  after = _after(results, evaluated, row) if label != UNCALIBRATED else ""
+  bound = _at_most(results, row)
+  return [(f"{model}: {sentence}" if others else sentence) + bound * (not after), after and after + bound,
           *(_against(evaluated, name, model) for name in others[:MOST]), _one_seed(evaluated, models),
           _options(results, row), _classes(results, evaluated, row), *_subgroups(results, row), *_sets(results, row),
           *_detection(results, row),
@@ -79,6 +81,18 @@ def _after(results: Results, evaluated: EvaluatedSet, row: RowKey) -> str:
   change = f"{change}, {numbers}" if change else (
     f"changes the ECE, {numbers}, which {units(evaluated)} do not show to be lower or higher")
   return f"{row[1]} {change}: {left} ({error_text(after, results.num_resamples)})."
+
+
+def _at_most(results: Results, row: RowKey) -> str:
+  """Says how large the true error is at most, or "" if no bound is known or the first line has one.
+
+  The bound is for predictions that do not depend on the labels, which calibrators of the other folds have seen.
+  """
+  has_one = results.asked and results.asked.upper_limit is not None
+  bound = None if has_one or (results.is_crossed and row[1] != UNCALIBRATED) else (
+    decisions.most(results.first[1], row, LEVEL))
+  return "" if bound is None else (f" The true error, of confidences rounded to 5%, is at most {100 * bound:.1f}%, 95% "
+                                   "sure.")
 
 
 def _not_used(results: Results, evaluated: EvaluatedSet, row: RowKey, used: str) -> str:

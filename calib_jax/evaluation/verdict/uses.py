@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import math
 from typing import Any
 
-from calib_jax import metrics
 from calib_jax.evaluation.numbers import distinct_texts
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED
 from calib_jax.evaluation.results import Interval, Recommendation, Results, RowKey
@@ -63,23 +62,15 @@ def too_high(results: Results, row: RowKey) -> list[Recommendation]:
 
 
 def not_bounded(results: Results, row: RowKey) -> list[Recommendation]:
-  """Says whether the true error of a row is shown to be at most the asked limit on every set.
-
-  The level is corrected for the sets and for the rows of each, of which the verdict chose one by the same examples.
-  """
+  """Says whether the true error of a row is shown to be at most the asked limit on every set."""
   asked = results.asked
   if not asked or asked.upper_limit is None:
     return []
   sets = {name: evaluated for name, evaluated in results.measured.items() if row in evaluated.rows}
-  bounds: dict[str, float] = {}
-  for name, evaluated in sets.items():
-    values = evaluated.rows[row].values
-    if values is None or values.groups is not None or values.weights is not None or values.confidence.shape[1] > 1:
-      text = (f"No upper bound of the error on {name} is known for groups, weights, graded answers or several "
-              "seeds")
-      return [Recommendation(FAILS, row[1], f"{text}.", {"limit": asked.upper_limit})]
-    level = 1 - (1 - asked.level) / (len(sets) * len(evaluated.rows))
-    bounds[name] = metrics.calibration_error_upper(values.confidence[:, 0], values.correct[:, 0], level=level).upper
+  bounds = {name: decisions.most(evaluated, row, asked.level, len(sets)) for name, evaluated in sets.items()}
+  if unknown := [name for name, bound in bounds.items() if bound is None]:
+    text = f"No upper bound of the error on {unknown[0]} is known for groups, weights, graded answers or several seeds"
+    return [Recommendation(FAILS, row[1], f"{text}.", {"limit": asked.upper_limit})]
   name = max(bounds, key=lambda name: bounds[name])
   holds = bounds[name] <= asked.upper_limit
   text = (f"The true error on {name}, of confidences rounded to 5%, is at most {100 * bounds[name]:.1f}%, "
