@@ -255,7 +255,7 @@ def test_a_bound_of_the_true_error_stands_beside_the_error_unless_the_calibrator
   pair = metrics.top_label(np.asarray(jax.nn.softmax(logits)), labels)
   upper = metrics.calibration_error_upper(*map(np.asarray, pair)).upper
   said = f"is at most {100 * upper:.1f}%, 95% sure."
-  assert [said in sentence for sentence in content["verdict"]["reasons"]][0]
+  assert said in content["verdict"]["reasons"][0]
   assert sum("at most" in sentence for sentence in content["verdict"]["reasons"]) == 1
   _, content, _ = _run(files, capsys, *TS)
   assert content["verdict"]["recommendations"][0]["kind"] == "use"
