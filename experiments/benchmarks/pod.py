@@ -4,7 +4,7 @@ Run: pip install libtpu==0.0.42.1 && python -m experiments.benchmarks.pod [--top
        [--out=DIR]
 
 libtpu, the compiler of TPUs, is in the package index and compiles on any machine. One step of a process's resident
-examples is compiled as several hosts take it (`shard_map`, one step a call), with one device a chip. The cycles are
+examples is compiled as several hosts take it (`shard_map`), with one device a chip. The cycles are
 those that the compiler estimates of each instruction at 1.05 GHz, loops as often as they are passed, and hold no
 transfer between chips and no work of the host. The roofline is the larger of the operations at 275 tera operations a
 second (bfloat16, one pass) and the bytes at 1.2 TB/s. Nothing here is a measurement.

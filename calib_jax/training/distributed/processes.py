@@ -100,6 +100,11 @@ def agreed(value: bool) -> bool:
   return bool(of_first(np.bool_(value)))
 
 
+def largest(value: float) -> float:
+  """Returns the largest of all processes' values in every process."""
+  return float(np.max(multihost_utils.process_allgather(np.float32(value)))) if jax.process_count() > 1 else value
+
+
 def of_first(array: np.ndarray) -> np.ndarray:
   """Returns the first process's array, whose shape and dtype are the same everywhere, in every process."""
   return np.asarray(multihost_utils.broadcast_one_to_all(array)) if jax.process_count() > 1 else array

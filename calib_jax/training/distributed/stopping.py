@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -20,18 +21,19 @@ class Stopped(Exception):
 
 
 @contextlib.contextmanager
-def requests() -> Iterator[Callable[[int], int]]:
+def requests() -> Iterator[Callable[[], int]]:
   """Catches SIGINT, SIGTERM and SIGHUP in a ``with`` block.
 
-  It gives a function that takes a step and returns the signal to stop after that step, or 0. A second signal ends the
+  It gives a function that returns the signal to stop now, or 0, and is called after each call of steps: by several
+  processes as often in each, because JAX chooses by their number the one after which all stop. A second signal ends the
   process at once. A SIGTERM after the last step is passed on to the handler of a program that has one, because it may
   have more to do than this run.
   """
-  received = []
+  received, calls = [], itertools.count(1)
   if threading.current_thread() is not threading.main_thread():
-    yield lambda step: 0  # Python handles signals only in the main thread.
+    yield lambda: 0  # Python handles signals only in the main thread.
     return
-  # Several processes must stop after the same step: JAX chooses it when any of them gets SIGTERM.
+  # JAX tells all processes where to stop when any of them gets SIGTERM.
   shared = jax.process_count() > 1
 
   def receive(number, frame):
@@ -46,9 +48,9 @@ def requests() -> Iterator[Callable[[int], int]]:
     numbers.append(hang_up)
   before = {number: signal.signal(number, receive) for number in numbers}
 
-  def requested(step):
+  def requested():
     if shared:
-      return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(step) else 0
+      return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(next(calls)) else 0
     return received[0] if received else 0
 
   try:

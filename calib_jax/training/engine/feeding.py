@@ -9,6 +9,7 @@ import numpy as np
 from calib_jax._system import capacity
 from calib_jax.training import data
 from calib_jax.training.data.batches import divided, epoch_part
+from calib_jax.training.distributed import processes
 from calib_jax.training.engine import stages
 from calib_jax.training.engine.layout import Layout, predict
 
@@ -88,7 +89,8 @@ def _resident(phases: Sequence[stages.Phase], layout: Layout, share: float) -> l
     return []
   stats = layout.local[0].memory_stats() or {}
   limit = stats.get("bytes_limit") or capacity.memory() / len(layout.local)  # The devices of a CPU share its memory.
-  if sum(part.images.nbytes + part.labels.nbytes for part in parts) > share * limit:
+  is_large = sum(part.images.nbytes + part.labels.nbytes for part in parts) > share * limit
+  if processes.largest(is_large):  # All processes run the same program.
     return []
   return [layout.everywhere({"image": np.stack([part.images.reshape(len(part.images), -1) for part in phase.examples]),
                              "label": np.stack([part.labels for part in phase.examples])}) for phase in phases]

@@ -1,6 +1,7 @@
 """The training loop takes a config and data sets, trains step by step, and returns the states and their predictions."""
 
 from collections.abc import Callable, Sequence
+import math
 import pathlib
 import signal
 import time
@@ -14,6 +15,7 @@ from calib_jax import metrics
 from calib_jax._system import capacity
 from calib_jax.training import averages, best_model, data
 from calib_jax.training.checkpoints import Checkpoints
+from calib_jax.training.distributed import processes
 from calib_jax.training.distributed.stopping import Stopped, requests
 from calib_jax.training.engine import program as programs
 from calib_jax.training.engine import stages
@@ -115,7 +117,7 @@ class Loop:
     self.reporter = Reporter(config, seeds, log, keeper, self.meter)
     self.saved = time.monotonic()
 
-  def run(self, tree: dict[str, Any] | None, first_step: int, requested: Callable[..., Any]) -> dict[str, Any]:
+  def run(self, tree: dict[str, Any] | None, first_step: int, requested: Callable[[], int]) -> dict[str, Any]:
     """Takes every step after ``first_step``; returns the state at the end, and the best one if it is kept."""
     for stage in self.program.stages:
       if stage.last_step <= first_step < self.program.num_steps:
@@ -132,7 +134,7 @@ class Loop:
     return self.layout.everywhere(self.program.tree(stage.start(state, self.keys)))
 
   def _stage(self, stage: programs.StageProgram, tree: dict[str, Any], first_step: int,
-             requested: Callable) -> dict[str, Any]:
+             requested: Callable[[], int]) -> dict[str, Any]:
     """Takes the steps of one stage after ``first_step``."""
     if first_step >= stage.last_step or self._ended(tree):
       return tree
@@ -143,7 +145,7 @@ class Loop:
       call = self._take(stage, feed, tree, step, seconds)
       step += call.chunk.count
       self._report(call, step, seconds)
-      tree = self._after(stage, step, tree, requested(step))
+      tree = self._after(stage, step, tree, requested())
       # The first step that reports, evaluates or ends an epoch also compiles, or imports TensorBoard, for what it does.
       training, epoch = self.config.training, stage.ends_epoch(step)
       kind = call.phase, step % training.log_every_steps == 0, epoch and epoch % training.evaluate_every_epochs == 0
@@ -193,7 +195,8 @@ class Loop:
     jax.block_until_ready(call.measured if seconds.get(call.phase) is None else self.reporter.previous())
     if call.phase in seconds:
       self.meter.count(call.chunk.count, call.num_examples, call.waited)
-      seconds[call.phase] = seconds[call.phase] or time.monotonic() - call.asked
+      if seconds[call.phase] is None:  # Several processes take as many steps a call, by the slowest.
+        seconds[call.phase] = processes.largest(math.inf if self.hooks else time.monotonic() - call.asked)
     else:
       seconds[call.phase] = None
       self.meter.compiled(call.name, time.monotonic() - call.asked)
@@ -205,8 +208,7 @@ class Loop:
   def _most(self, stage: programs.StageProgram, step: int, seconds: float | None) -> int:
     """Returns the largest number of steps in one call after ``step``: it ends where something is due."""
     training, every = self.config.training, self.config.checkpoint.every_steps
-    # Something is done after each step, several processes must agree, or the first steps are timed.
-    if seconds is None or self.hooks or training.average == "ema" or self.config.profile or jax.process_count() > 1:
+    if seconds is None or training.average == "ema" or self.config.profile:  # Timed, averaged or traced step by step.
       return 1
     due = [period - step % period for period in (training.log_every_steps, every) if period]
     return max(1, min(*due, stage.last_step - step, int(CALL_SECONDS / seconds)))
