@@ -1,12 +1,13 @@
 """Every committed page is made from the committed rows."""
 
+import functools
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import coverage, effects, equal_search, recommendations
+from experiments import covariate_shift, coverage, effects, equal_search, recommendations
 from experiments.calarena import page as calarena_page
 from experiments.calibrators import scikit_learn, set_size
 from experiments.common import comparison, report, rows, scales, sweep
@@ -32,6 +33,8 @@ EXPERIMENTS = [module.EXPERIMENT for module in (
 MADE_BY = {  # Of pages that no declaration of an experiment makes.
   **{module.NAME: module.page for module in (tables_1_and_3, class_losses, correlation, temperatures)},
   "calarena_local": calarena_page.page,
+  **{f"covariate_shift_{data}_{network}": functools.partial(covariate_shift.page, f"{data}.npz", network)
+     for data, network in (("cifar10_jpeg", "resnet8"), ("fashion_mnist", "mlp"))},
   "calibration_set_size": set_size.page, "scikit_learn": scikit_learn.page,
   "classwise_loss_scaling_table2": table2.page,
   "soft_calibration_severities_fashion_mnist_mlp": lambda table: soft_calibration_figures.page(
@@ -120,7 +123,7 @@ def test_the_page_of_masks_is_made_from_its_rows():
 
 
 DESCRIBED = ("focal_temperature_table", "focal_temperature_temperatures", "focal_temperature_theory", "mac_cal_tables",
-             "reweighted_risk", "soft_calibration_tables", "calibration_set_size", "scikit_learn",
+             "reweighted_risk", "soft_calibration_tables", "calibration_set_size", "scikit_learn", "covariate_shift",
              "classwise_loss_scaling_correlation")  # Their sentences say what was done; verdicts are cells.
 
 
