@@ -176,6 +176,12 @@ def _table(header: list[str], rows: list[list[str]]) -> nodes.table:
   return nodes.table("", group)
 
 
+def _near(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+  """Shows what is near a page in its sidebar: all 500 pages, in each of them, took half of the build."""
+  if whole := context.get("toctree"):
+    context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
+
+
 def setup(app) -> None:
   """Registers how formulas, links and members are shown."""
   app.connect("include-read", _seen_from_docs)
@@ -186,4 +192,5 @@ def setup(app) -> None:
   app.connect("autodoc-skip-member", _skip_fields)
   app.connect("autodoc-process-docstring", _versions)
   app.connect("autodoc-process-docstring", _links)
+  app.connect("html-page-context", _near, priority=400)  # Before the theme's, at 500.
   app.add_html_math_renderer("mathml", (_show_math, None), (_show_math, None))
