@@ -19,6 +19,7 @@ def _drawn(rng, n, tilt=0.0):
   return (np.stack([np.zeros(n), margin], 1).astype(np.float32)[keep], labels[keep]), entropy[keep]
 
 
+@pytest.mark.slow
 def test_weights_are_the_ratio_of_densities_and_give_the_temperature_of_the_target():
   rng = np.random.default_rng(0)
   (target, _), (validation, entropy) = _drawn(rng, 6000), _drawn(rng, 20_000, tilt=5)
