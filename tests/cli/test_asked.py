@@ -257,6 +257,13 @@ def test_a_bound_of_the_true_error_stands_beside_the_error_unless_the_calibrator
   said = f"is at most {100 * upper:.1f}%, 95% sure."
   assert said in content["verdict"]["reasons"][0]
   assert sum("at most" in sentence for sentence in content["verdict"]["reasons"]) == 1
+  _, content, _ = _run(files, capsys, *TS, "--test", "test.npz")  # Once, of the row to use, among two.
+  fit = np.load(files / "fit.npz")
+  logits = np.asarray(calibrators.temperature_scaling().fitted(fit["logits"], fit["labels"])(logits))
+  pair = metrics.top_label(np.asarray(jax.nn.softmax(logits)), labels)
+  said = f"{100 * metrics.calibration_error_upper(*map(np.asarray, pair), level=0.975).upper:.1f}%, 95% sure."
+  assert ["at most" in sentence for sentence in content["verdict"]["reasons"]] == [False, True]
+  assert said in content["verdict"]["reasons"][1]
   _, content, _ = _run(files, capsys, *TS)
   assert content["verdict"]["recommendations"][0]["kind"] == "use"
   assert not any("at most" in sentence for sentence in content["verdict"]["reasons"])
