@@ -38,13 +38,14 @@ def covariate_temperature_scaling(columns: str | Sequence[str] = "") -> Calibrat
   Use it where some kinds of examples are more overconfident than others, and the kind is a number: questions of many
   options, or long texts.
 
-  .. math:: \min_{a, b} \frac{1}{n} \sum_i -\log \mathrm{softmax}(z_i / T_i)_{y_i} + \frac{\lambda}{2n} \|b\|^2
+  .. math::
+    J(a, b) = \frac{1}{n} \sum_i -\log \mathrm{softmax}(z_i / T_i)_{y_i} + \frac{\lambda}{2n} \|b\|^2
 
-  with x the ``D`` covariates, minus their mean and divided by their standard deviation. Of :math:`\lambda` 1, 10 and
-  100, five folds select the one of the smallest log loss; where that is not below the log loss of one temperature by
-  more than a standard error of the difference, b is 0. Where one temperature was right, b was not 0 in 3 to 5% of 100
-  and 200 simulated data sets of 100, 400 and 2,000 examples with two covariates. The accuracy stays, and the order of
-  examples may change.
+  is minimised, with x the ``D`` covariates, minus their mean and divided by their standard deviation. Of
+  :math:`\lambda` 1, 10 and 100, five folds select the one of the smallest log loss; where that is not below the log
+  loss of one temperature by more than a standard error of the difference, b is 0. Where one temperature was right, b
+  was not 0 in 3 to 5% of 100 and 200 simulated data sets of 100, 400 and 2,000 examples with two covariates. The
+  accuracy stays, and the order of examples may change.
 
   ``fit(logits, labels, covariates=x)`` and ``apply(params, logits, x)`` take x ``[N, D]`` beside logits ``[N, K]``, and
   ``fit`` optional ``groups`` ``[N]``, integers: rows of one value depend on each other, and are in one fold.

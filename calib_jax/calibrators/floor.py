@@ -24,7 +24,7 @@ def probability_floor(base: str | Calibrator = "temperature_scaling", **base_opt
   logarithm is of nothing. One wrong 0 therefore decides the fit of a temperature, of Platt scaling and of others.
   As a measurement below the limit of detection, it counts as half of what can be told from 0,
 
-  .. math:: \max(p, p_0 / 2)
+  .. math:: \tilde p = \max(p, p_0 / 2)
 
   before rows are divided by their sums, where :math:`p_0` is the smallest probability of the fit above the smallest
   normal float32. In tables of rounded probabilities this is half of the last decimal. A network whose probabilities are

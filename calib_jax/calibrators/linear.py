@@ -155,7 +155,7 @@ def matrix_scaling(*, l2: float = 1.0, off_diagonal: float = 100.0) -> Calibrato
 
   Use it for many examples of few classes; with few examples it overfits.
 
-  .. math:: \text{mean NLL} + \lambda\,\operatorname{mean}_{i \ne j} W_{ij}^2 + \mu\,\operatorname{mean}_i b_i^2
+  .. math:: J = \text{mean NLL} + \lambda\,\operatorname{mean}_{i \ne j} W_{ij}^2 + \mu\,\operatorname{mean}_i b_i^2
 
   The problem is convex and is solved by L-BFGS from temperature scaling's optimum. It may change accuracy.
   ``vector_scaling`` says what is done where the optimum is at infinity. A class that a row does not have keeps

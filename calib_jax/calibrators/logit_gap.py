@@ -36,7 +36,7 @@ def smart() -> Calibrator:
   width with the centre ξ_j, and S_j, A_j and C_j as in ``losses.soft_binned_ece``, the fit minimises the
   Charbonnier-SoftECE
 
-  .. math:: \sum_j \frac{S_j}{N} \sqrt{(A_j - C_j)^2 + \delta^2}, \qquad \delta = 10^{-3}.
+  .. math:: J = \sum_j \frac{S_j}{N} \sqrt{(A_j - C_j)^2 + \delta^2}, \qquad \delta = 10^{-3}.
 
   This error ignores how well confidences rank, and its fit may raise the NLL (docs/calibrators.md). With
   few examples it has many optima, and rounding may decide in which one the fit ends.

@@ -26,7 +26,7 @@ def spline_calibration(*, top_label: bool = False) -> Calibrator:
   Each f is a natural cubic spline, which is linear beyond its first and last knot. With u the log-odds in units of the
   distance between these knots, f minimises the mean NLL of 1[y = c] plus a penalty on its curvature,
 
-  .. math:: \frac{1}{N} \sum_i -\log p(y_i \mid f(s_i)) + \frac{\lambda}{2} \int f''(u)^2 du,
+  .. math:: J(f) = \frac{1}{N} \sum_i -\log p(y_i \mid f(s_i)) + \frac{\lambda}{2} \int f''(u)^2 du,
 
   a convex problem, by Newton steps. Each class's λ has the lowest NLL by cross-validation in 5 folds, of 1, 0.1, …,
   1e-7; a large λ gives Platt scaling. The function need not rise, and may change accuracy.

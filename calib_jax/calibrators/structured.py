@@ -17,7 +17,7 @@ def structured_vector_scaling(*, intercept: float = 1.0, diagonal: float = 1.0) 
   A class that a row does not have keeps probability 0; its x counts as 0 in the scores of the others. Then v and b
   minimise
 
-  .. math:: \text{mean NLL} + \lambda_b \frac{K}{n} \|b\|^2 + \lambda_v \frac{K}{n} \|v\|^2
+  .. math:: J(v, b) = \text{mean NLL} + \lambda_b \frac{K}{n} \|b\|^2 + \lambda_v \frac{K}{n} \|v\|^2
 
   The problem is convex and has one optimum, which L-BFGS reaches from 0, that is from temperature scaling. It may
   change accuracy.
@@ -52,7 +52,7 @@ def structured_matrix_scaling(*, intercept: float = 1.0, diagonal: float = 1.0,
 
   It is ``structured_vector_scaling`` with a matrix M, whose diagonal is 0, and the further penalty
 
-  .. math:: \lambda_M \frac{K (K - 1)}{n} \|M\|^2
+  .. math:: R(M) = \lambda_M \frac{K (K - 1)}{n} \|M\|^2
 
   Args:
     intercept: λ_b, at least 0.

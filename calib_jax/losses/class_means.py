@@ -59,7 +59,7 @@ def generative_cross_entropy(logits: ArrayLike, labels: ArrayLike, *, where: Arr
   By Bayes' rule p(x|y) is p(y|x) p(x) / p(y), whose p(x) does not depend on the model, and p(y) is its mean prediction
   over the batch:
 
-  .. math:: -\frac{1}{N} \sum_i \log \frac{p_{i y_i}}{\frac{1}{N} \sum_j p_{j y_i}}
+  .. math:: L = -\frac{1}{N} \sum_i \log \frac{p_{i y_i}}{\frac{1}{N} \sum_j p_{j y_i}}
 
   This is cross entropy plus the mean log of the mean probability of the label's class. It is at least -log N, and 0
   for a model that predicts the same for every example; it learns nothing of a batch of one example. It depends on the

@@ -49,8 +49,9 @@ def mmce(logits: ArrayLike, labels: ArrayLike, *, kernel_width: float | Array = 
   sums of the weighted form by :math:`m^2`, :math:`n^2` and :math:`mn` once more:
 
   .. math::
-    \text{released: } \sum_{ij} v_i v_j k_{ij}, \qquad \text{weighted: } \sqrt{10^{-10} + \sum_{ij} v_i v_j k_{ij}},
-    \quad v_i = c_i \frac{1 - r_i}{m^2} - (1 - c_i) \frac{r_i}{n^2}
+    L_{\text{released}} = \sum_{ij} v_i v_j k_{ij}, \qquad
+    L_{\text{weighted}} = \sqrt{10^{-10} + \sum_{ij} v_i v_j k_{ij}}, \quad
+    v_i = c_i \frac{1 - r_i}{m^2} - (1 - c_i) \frac{r_i}{n^2}
 
   The latter is 0 if a group is empty. Its gradient is usually 2 to 50 times smaller than the paper's form has.
 

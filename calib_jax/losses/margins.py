@@ -57,7 +57,7 @@ def margin_label_smoothing(logits: ArrayLike, labels: ArrayLike, *, margin: floa
 
   Use it for label smoothing that leaves logits alone until they are a margin apart.
 
-  .. math:: -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)
+  .. math:: L = -\log p_y + \frac{w}{K} \sum_k \max(0, \max_j z_j - z_k - m)
 
   Args:
     logits: ``[..., K]`` floats.

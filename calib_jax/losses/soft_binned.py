@@ -34,9 +34,9 @@ def soft_binned_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: int = 15,
     S_j = \sum_i u_j(c_i), \quad C_j = \frac{1}{S_j} \sum_i u_j(c_i)\, c_i, \quad
     A_j = \frac{1}{S_j} \sum_i u_j(c_i)\, a_i
 
-  .. math:: \text{bin: } \Big(\sum_j \frac{S_j}{N} |A_j - C_j|^p\Big)^{1/p}
+  .. math:: L_{\text{bin}} = \Big(\sum_j \frac{S_j}{N} |A_j - C_j|^p\Big)^{1/p}
 
-  .. math:: \text{label: } \Big(\frac{1}{N} \sum_i \sum_j u_j(c_i)\, |A_j - c_i|^p\Big)^{1/p}
+  .. math:: L_{\text{label}} = \Big(\frac{1}{N} \sum_i \sum_j u_j(c_i)\, |A_j - c_i|^p\Big)^{1/p}
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
@@ -108,7 +108,7 @@ def soft_binned_marginal_ece(logits: ArrayLike, labels: ArrayLike, *, num_bins: 
 
   Use it where the probability of every class must be true, not only of the predicted one.
 
-  .. math:: \Big(\frac{1}{K} \sum_c \mathrm{SBECE}_{\text{bin}}\big((p_c, 1[y = c])\big)^p\Big)^{1/p}
+  .. math:: L = \Big(\frac{1}{K} \sum_c \mathrm{SBECE}_{\text{bin}}\big((p_c, 1[y = c])\big)^p\Big)^{1/p}
 
   which is Eq. 11, the form ``"bin"`` of ``soft_binned_ece``, for the probability of every class c and whether c is the
   label, or its probability in a distribution.

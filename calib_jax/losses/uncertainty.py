@@ -28,7 +28,7 @@ def avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array, stop
 
   .. math:: n_{AC} = \sum_{AC} c_i (1 - \tanh h_i), \quad n_{IU} = \sum_{IU} (1 - c_i) \tanh h_i
 
-  .. math:: \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
+  .. math:: L = \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.
@@ -85,7 +85,7 @@ def soft_avuc(logits: ArrayLike, labels: ArrayLike, *, threshold: float | Array 
 
   .. math:: n_{AC} = \sum_i a_i (1 - t_i)(1 - \tanh h_i), \quad n_{IU} = \sum_i (1 - a_i) t_i \tanh h_i
 
-  .. math:: \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
+  .. math:: L = \log\Big(1 + \frac{n_{AU} + n_{IC}}{\max(n_{AC} + n_{IU}, 10^{-5})}\Big)
 
   Args:
     logits: ``[..., K]`` floats, whose leading axes are one batch of N rows.

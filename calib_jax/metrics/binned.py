@@ -108,8 +108,8 @@ def calibration_error(confidence: ArrayLike, correct: ArrayLike, *, num_bins: in
   It says how far stated probabilities are from how often the event happens.
 
   .. math::
-    \text{bin: } \Big(\sum_b \frac{n_b}{N} |A_b - C_b|^p\Big)^{1/p} \qquad
-    \text{label: } \Big(\frac{1}{N} \sum_i |A_{b_i} - c_i|^p\Big)^{1/p}
+    E_{\text{bin}} = \Big(\sum_b \frac{n_b}{N} |A_b - C_b|^p\Big)^{1/p} \qquad
+    E_{\text{label}} = \Big(\frac{1}{N} \sum_i |A_{b_i} - c_i|^p\Big)^{1/p}
 
   Bin b holds :math:`n_b` of the N examples, :math:`A_b` is the mean of ``correct`` in it and :math:`C_b` the mean of
   ``confidence``; :math:`c_i` is the confidence of example i and :math:`b_i` its bin.

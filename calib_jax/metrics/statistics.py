@@ -63,7 +63,7 @@ def within_subject_sem(x: ArrayLike) -> Array:
 
   Use it for error bars of conditions that the same models were measured under.
 
-  .. math:: \sqrt{\frac{1}{n} \mathrm{MS}_{S \times C}}, \qquad \mathrm{MS}_{S \times C} =
+  .. math:: \mathrm{SEM} = \sqrt{\frac{1}{n} \mathrm{MS}_{S \times C}}, \qquad \mathrm{MS}_{S \times C} =
     \frac{\sum_{ij} (x_{ij} - \bar x_{i \cdot} - \bar x_{\cdot j} + \bar x)^2}{(n - 1)(c - 1)}
 
   Args:
