@@ -24,6 +24,14 @@ def test_the_expected_evidence_is_one_where_the_promise_just_holds(risk):
   assert total == pytest.approx(1, rel=1e-12)
 
 
+def test_each_bet_is_that_of_the_authors_code():
+  """Of confseq 0.0.11: `betting_mart` with one λ, begun anew at each of 400 outcomes, weighted by 1 / (t (t + 1))."""
+  outcomes = np.random.default_rng(0).uniform(size=400) < 0.075
+  sums = thresholds.update_monitor(thresholds.monitor(risk=0.05), outcomes).sums
+  theirs = {0: 5.00015757919472, 3: 12.63100639390708, 5: 0.1587197259424651, 11: 6.930987911498005e-07}
+  np.testing.assert_allclose([sums[i] for i in theirs], list(theirs.values()), rtol=1e-12)
+
+
 def test_parts_and_json_give_the_same_bits():
   rng = np.random.default_rng(0)
   outcomes, confidence = rng.uniform(size=500) < 0.8, rng.uniform(0.7, 0.9, 500)
