@@ -4,7 +4,7 @@ Run: python -m experiments.upper_bound
 
 Predictions are uniform in [0.5, 1], or of a beta law near 1, and right with a probability that is known. The command
 simulates what has no row yet in results/upper_bound.csv, and writes the table and the figure of docs/at_most.md. It
-takes four minutes on one CPU core.
+takes ten minutes on one CPU core.
 """
 
 import itertools
@@ -16,7 +16,7 @@ import pandas as pd
 from calib_jax import metrics
 from experiments.common import commands, figures, markdown, studies
 
-SIZES, DRAWS = (200, 1000, 10_000, 100_000), {200: 2000, 1000: 2000, 10_000: 500, 100_000: 200}
+SIZES, DRAWS = (200, 1000, 10_000, 100_000), {200: 1000, 1000: 1000, 10_000: 300, 100_000: 100}
 LAWS = {"even": lambda rng, n: rng.uniform(0.5, 1, n), "sure": lambda rng, n: 0.5 + 0.5 * rng.beta(8, 1, n)}
 # The probability that a prediction of confidence c is right; bumps cancel within bins of a fifteenth.
 TRUTHS = {"calibrated": lambda c: c, "T = 1.5": lambda c: c ** (1 / 1.5) / (c ** (1 / 1.5) + (1 - c) ** (1 / 1.5)),

@@ -107,7 +107,7 @@ def _appended(log: str, state: pathlib.Path, before: dict[str, Any]) -> tuple[by
 def _pair(log: str, number: int, line: bytes) -> tuple[float, bool]:
   """Returns the confidence, and whether the answer was right, of a line."""
   try:
-    record = parse_json(line.decode("utf-8"), "a line")
+    record = parse_json(line.decode("utf-8-sig"), "a line")  # A file may begin with a byte order mark.
     confidence, correct = record["confidence"], record["correct"]
     if type(confidence) in (int, float) and 0 <= confidence <= 1 and correct in (0, 1):
       return float(confidence), bool(correct)
