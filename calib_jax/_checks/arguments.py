@@ -42,7 +42,7 @@ def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | Non
 
 def real_weights(weights, where, shape: tuple[int, ...]) -> Array:
   """The weights of ``weights_and_where``, for losses: a row of weight 0 counts there, as it has a gradient in it."""
-  weights, where = jnp.asarray(array(weights, "weights")), mask(where, shape)
+  weights, where = array(weights, "weights"), mask(where, shape)
   if jnp.issubdtype(weights.dtype, jnp.integer):
     weights = weights.astype(jnp.float32)
   if not jnp.issubdtype(weights.dtype, jnp.floating):
@@ -54,7 +54,7 @@ def real_weights(weights, where, shape: tuple[int, ...]) -> Array:
     first = int(np.argmax(wrong))
     raise ValueError(f"weights must be finite and at least 0: the first that is not, of row {first}, is "
                      f"{weights.reshape(-1)[first]:g}.")
-  return jnp.where(wrong, jnp.nan, weights)
+  return weights if isinstance(wrong, np.ndarray) else jnp.where(wrong, jnp.nan, weights)
 
 
 def counts(weights: Array | None, where: Array, dtype) -> Array:

@@ -122,11 +122,11 @@ def rank(x: Array, ndim: int, name: str, layout: str) -> None:
     raise ValueError(f"{name} must have shape {layout}: got shape {x.shape}.")
 
 
-def mask(where, shape: tuple[int, ...]) -> Array | None:
-  """``where`` as a bool array of ``shape``, or None."""
+def mask(where, shape: tuple[int, ...]) -> Array | np.ndarray | None:
+  """``where`` as a bool array of ``shape``, or None; one of NumPy stays so, as JAX compiles for each new shape."""
+  where = array(where, "where")
   if where is None:
     return None
-  where = where if isinstance(where, jax.Array) else jnp.asarray(array(where, "where"))
   if where.dtype != jnp.bool_:
     raise TypeError(f"where must be boolean: got dtype {where.dtype}.")
   if where.shape != shape:

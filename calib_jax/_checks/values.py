@@ -186,9 +186,12 @@ def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confid
   """Checks that a pair is finite, the first in ``[1 - high, high]``, and the second of its ``kind``."""
   if not _values_are_checked or is_traced(scores, values, where):
     return
-  same_shape(floating(scores, names[0]), array(values, names[1]), names)
+  scores = array(scores, names[0])
+  checked = (scores if isinstance(scores, np.ndarray) and scores.dtype in (np.float32, np.float64) else
+             floating(scores, names[0])), array(values, names[1])
+  same_shape(*checked, names)
   where = mask(where, np.shape(scores))
-  if _any_row(_wrong_pairs, scores, values, where, (high, kind)):
+  if _any_row(_wrong_pairs, *checked, where, (high, kind)):
     scores, values = (np.asarray(x).astype(np.float64).reshape(-1) for x in (scores, values))
     wrong = (values != 0) & (values != 1) if kind == BINARY else (values < 0) | (values > 1)
     text = CREDIT_RULE if kind == CREDITS else "must be bools, or zeros and ones"
@@ -221,14 +224,24 @@ def is_outside(credits: Array) -> Array:
 
 def _any_row(rule: Callable, scores, values, where: Array | None, option) -> bool:
   """Whether the ``rule`` holds for a row that counts; False if nothing can be read, because a caller is traced."""
+  if rule is not wrong_classes and all(x is None or isinstance(x, np.ndarray) or is_on_host(x)
+                                       for x in (scores, values, where)):
+    # NumPy compiles nothing for each new number of rows, as a stream has.
+    scores, values, where = (x if x is None else np.asarray(x, jax.dtypes.canonicalize_dtype(x.dtype))
+                             for x in (scores, values, where))
+    return bool(np.any(_counting_rows(rule, scores, values, where, option)))
   any_row = _compiled_rule(rule, scores, values, where, option)
   return not is_traced(any_row) and bool(any_row)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | None, option) -> Array:
+  return jnp.any(_counting_rows(rule, scores, values, where, option))
+
+
+def _counting_rows(rule, scores, values, where, option):
   rows = rule(scores, values, option)
-  return jnp.any(rows if where is None else rows & where)
+  return rows if where is None else rows & where
 
 
 def wrong_classes(outputs: Array, labels: Array, tolerance: float | None) -> Array:
@@ -269,11 +282,11 @@ def sum_tolerance(probs) -> float:
 
 
 def _wrong_pairs(scores: Array, values: Array, option: tuple[float, str]) -> Array:
-  """Which pairs break a rule of ``pair_values``, whose ``(high, kind)`` is the option."""
+  """Which pairs break a rule of ``pair_values``, whose ``(high, kind)`` is the option, of JAX's arrays or NumPy's."""
   high, kind = option
-  is_value = (jnp.isfinite(values) if kind == ANY or values.dtype == jnp.bool_ else
+  is_value = (values == values if values.dtype == jnp.bool_ else abs(values) < jnp.inf if kind == ANY else
               (values == 0) | (values == 1) if kind == BINARY else (values >= 0) & (values <= 1))
-  return ~(jnp.isfinite(scores) & (scores >= 1 - high) & (scores <= high) & is_value)
+  return ~((abs(scores) < jnp.inf) & (scores >= 1 - high) & (scores <= high) & is_value)
 
 
 def _refuse(rules: Iterable[tuple[str, str, str, np.ndarray, np.ndarray]], where: Array | None) -> None:
