@@ -1,10 +1,11 @@
 """The upper bound of the calibration error: its formula, and that it holds where the truth is known."""
 
+import jax
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from calib_jax import metrics
+from calib_jax import metrics, thresholds
 from calib_jax.metrics import upper_bound
 
 
@@ -85,6 +86,17 @@ def test_a_higher_level_and_a_larger_error_have_a_higher_bound():
   wrong = [metrics.calibration_error_upper(confidence, correct & (np.arange(400) >= k)).upper
            for k in (0, 40, 200, 400)]
   assert wrong == sorted(set(wrong)) and wrong[-1] > 0.75
+
+
+@pytest.mark.parametrize("number", [37, 41])
+def test_a_new_number_of_numpy_rows_compiles_nothing(number, caplog):
+  confidence, correct = np.full(number, 0.75), np.arange(number) % 4 > 0
+  with jax.log_compiles(), caplog.at_level("WARNING", logger="jax"):
+    metrics.calibration_error_upper(confidence, correct)
+    thresholds.update_monitor(thresholds.monitor(), correct, confidence)
+    assert not [x for x in caplog.messages if x.startswith("Compiling")]
+    jax.jit(lambda x: x + 1)(confidence)
+  assert [x for x in caplog.messages if x.startswith("Compiling")]  # It would have been seen.
 
 
 def test_it_is_one_without_examples_and_what_is_no_probability_is_refused():
