@@ -40,7 +40,7 @@ def weights_and_where(weights, where, labels) -> tuple[Array | None, Array | Non
   return weights, (weights != 0) & (True if where is None else where)
 
 
-def real_weights(weights, where, shape: tuple[int, ...]) -> Array:
+def real_weights(weights, where, shape: tuple[int, ...]) -> Array | np.ndarray:
   """The weights of ``weights_and_where``, for losses: a row of weight 0 counts there, as it has a gradient in it."""
   weights, where = array(weights, "weights"), mask(where, shape)
   if jnp.issubdtype(weights.dtype, jnp.integer):

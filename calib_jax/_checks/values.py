@@ -191,7 +191,7 @@ def pair_values(scores, values, where=None, *, names: tuple[str, str] = ("confid
              floating(scores, names[0])), array(values, names[1])
   same_shape(*checked, names)
   where = mask(where, np.shape(scores))
-  if _any_row(_wrong_pairs, *checked, where, (high, kind)):
+  if _any_pair(_wrong_pairs, *checked, where, (high, kind)):
     scores, values = (np.asarray(x).astype(np.float64).reshape(-1) for x in (scores, values))
     wrong = (values != 0) & (values != 1) if kind == BINARY else (values < 0) | (values > 1)
     text = CREDIT_RULE if kind == CREDITS else "must be bools, or zeros and ones"
@@ -208,7 +208,7 @@ def credits(confidence, correct, where=None, *, names: tuple[str, str] = ("confi
   if correct.dtype == bool or is_traced(correct, where) or not _values_are_checked:
     return correct
   where = mask(where, np.shape(correct))
-  if _any_row(_is_between, correct, None, where, None):
+  if _any_pair(_is_between, correct, None, where):
     return correct
   return correct > 0
 
@@ -224,24 +224,24 @@ def is_outside(credits: Array) -> Array:
 
 def _any_row(rule: Callable, scores, values, where: Array | None, option) -> bool:
   """Whether the ``rule`` holds for a row that counts; False if nothing can be read, because a caller is traced."""
-  if rule is not wrong_classes and all(x is None or isinstance(x, np.ndarray) or is_on_host(x)
-                                       for x in (scores, values, where)):
-    # NumPy compiles nothing for each new number of rows, as a stream has.
-    scores, values, where = (x if x is None else np.asarray(x, jax.dtypes.canonicalize_dtype(x.dtype))
-                             for x in (scores, values, where))
-    return bool(np.any(_counting_rows(rule, scores, values, where, option)))
   any_row = _compiled_rule(rule, scores, values, where, option)
   return not is_traced(any_row) and bool(any_row)
 
 
+def _any_pair(rule: Callable, scores, values, where, option=None) -> bool:
+  """``_any_row`` of a rule for NumPy's arrays too, which compiles nothing for a new number of rows on the host."""
+  if not all(x is None or isinstance(x, np.ndarray) or is_on_host(x) for x in (scores, values, where)):
+    return _any_row(rule, scores, values, where, option)
+  scores, values, where = (x if x is None else np.asarray(x, jax.dtypes.canonicalize_dtype(x.dtype))
+                           for x in (scores, values, where))
+  rows = rule(scores, values, option)
+  return bool(np.any(rows if where is None else rows & where))
+
+
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _compiled_rule(rule: Callable, scores: Array, values: Array, where: Array | None, option) -> Array:
-  return jnp.any(_counting_rows(rule, scores, values, where, option))
-
-
-def _counting_rows(rule, scores, values, where, option):
   rows = rule(scores, values, option)
-  return rows if where is None else rows & where
+  return jnp.any(rows if where is None else rows & where)
 
 
 def wrong_classes(outputs: Array, labels: Array, tolerance: float | None) -> Array:
