@@ -52,7 +52,8 @@ def calibration_error_upper(confidence: ArrayLike, correct: ArrayLike, *, level:
 
   Args:
     confidence: ``[N]`` floats in [0, 1].
-    correct: ``[N]`` bools, zeros and ones, or credits in [0, 1], for which φ is replaced by a bound of it (Hoeffding).
+    correct: ``[N]`` bools, zeros and ones, or credits in [0, 1]: with any between them φ is replaced by a bound of it
+      (Hoeffding), which is wider.
     level: 1 - δ, the probability that the bounds hold, in (0, 1); each by itself.
     num_values: m, at least 1; few values have little noise, and many are close to the predictions. It must not be
       chosen by these examples.
@@ -75,7 +76,7 @@ def calibration_error_upper(confidence: ArrayLike, correct: ArrayLike, *, level:
   checks.options(level=(level, "(0, 1)"), num_values=(num_values, "integer [1, inf)"))
   confidence, correct = np.asarray(confidence), np.asarray(correct)
   checks.rank(confidence, 1, "confidence", "[N]")
-  checks.pair_values(confidence, correct, None, names=("confidence", "correct"))
+  checks.pair_values(confidence, correct, kind=checks.CREDITS)
   number = len(confidence)
   if not number:
     return UpperBound(1.0, 1.0, 0.0)

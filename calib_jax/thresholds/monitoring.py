@@ -91,7 +91,7 @@ def update_monitor(state: Monitor, outcomes: ArrayLike, confidence: ArrayLike | 
   if (state.risk is None) != (confidence is not None):
     raise ValueError("confidence must be given where the monitor has no risk, and not where it has one.")
   means = np.full(len(outcomes), state.risk) if confidence is None else np.asarray(confidence)
-  checks.pair_values(means, outcomes, None, names=("confidence", "outcomes"))
+  checks.pair_values(means, outcomes, names=("confidence", "outcomes"), kind=checks.CREDITS)
   x, m = outcomes.astype(np.float64), means.astype(np.float64)
   bets = np.array(SHARES) / state.risk if state.risk is not None else np.array([*SHARES, *(-s for s in SHARES)])
   sums, step, refuted_at, evidence = np.array(state.sums), state.steps, state.refuted_at, state.evidence

@@ -107,6 +107,8 @@ def test_it_is_one_without_examples_and_what_is_no_probability_is_refused():
     assert 0 < bound.upper == pytest.approx(np.sqrt(np.log(20) / 8 / 1000), rel=0.01)
   with pytest.raises(ValueError, match=r"confidence must be in \[0, 1\]"):
     metrics.calibration_error_upper(np.array([0.5, 1.5]), np.array([True, False]))
+  with pytest.raises(ValueError, match="correct must be bools, zeros and ones, or credits in"):
+    metrics.calibration_error_upper(np.array([0.5, 0.6]), np.array([2, 0]))  # Labels, perhaps.
   with pytest.raises(ValueError, match=r"level must be in \(0, 1\)"):
     metrics.calibration_error_upper(np.array([0.5]), np.array([True]), level=1.0)
 

@@ -72,6 +72,8 @@ def test_promises_that_hold_are_seldom_refuted_and_drifts_are_seen():
 def test_what_is_no_outcome_or_no_promise_is_refused():
   with pytest.raises(ValueError, match="confidence must be given"):
     thresholds.update_monitor(thresholds.monitor(), np.array([True]))
+  with pytest.raises(ValueError, match="outcomes must be bools, zeros and ones, or credits in"):
+    thresholds.update_monitor(thresholds.monitor(risk=0.1), np.array([2, 0]))
   with pytest.raises(ValueError, match=r"risk must be in \(0, 1\)"):
     thresholds.monitor(risk=0.0)
   assert thresholds.update_monitor(thresholds.monitor(risk=0.1), np.zeros(0, bool)) == thresholds.monitor(risk=0.1)
