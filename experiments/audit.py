@@ -50,9 +50,10 @@ class Sample(NamedTuple):
     return Sample((self.values - other.values).dropna(), self.blocks - other.blocks if both else np.zeros(0))
 
   def numbers(self) -> np.ndarray:
-    """Returns the mean, and its standard error over seeds and images."""
+    """Returns the mean, and its standard error over seeds and images; of one seed, over images."""
+    of_seeds = self.values.sem() if len(self.values) > 1 else 0.0
     of_images = self.blocks.std() * (len(self.blocks) - 1) ** 0.5 if len(self.blocks) else 0.0
-    return np.array([self.values.mean(), np.hypot(self.values.sem(), of_images)])
+    return np.array([self.values.mean(), np.hypot(of_seeds, of_images)])
 
 
 Rows = dict[tuple[str, str, str], pd.DataFrame]  # The rows of all seeds by task, method and calibrator.

@@ -153,6 +153,29 @@ def test_p_values_hold_far_in_the_tail_where_those_of_one_of_many_claims_lie(see
   assert all((x.p_value < 0.05) == (not x.low <= 0 <= x.high) for x in changes)
 
 
+def _of_blocks(images):
+  """The row of one seed whose value is the mean over images, as ``scores.without_blocks`` has its noise."""
+  by_seed = comparison.BySeed({"0": images.mean()})
+  by_seed.blocks = np.array([np.delete(images, block).mean() for block in np.split(np.arange(images.size), 20)])
+  by_seed.blocks -= by_seed.blocks.mean()
+  return by_seed
+
+
+def test_intervals_of_one_seed_hold_the_mean_over_other_images_and_make_no_claim():
+  held, rng = 0, np.random.default_rng(0)
+  for _ in range(1000):
+    a, b = rng.exponential(size=(2, 400)) + rng.exponential(size=400)
+    value, low, high = comparison.of_one_seed(_of_blocks(a), _of_blocks(b))
+    held += low <= 0 <= high
+  assert abs(held - 950) < 4 * (1000 * 0.95 * 0.05) ** 0.5
+  of_blocks = stats.ttest_rel(*(np.mean(np.split(x, 20), axis=1) for x in (a, b))).confidence_interval()
+  assert (value, low, high) == pytest.approx(((a - b).mean(), of_blocks.low, of_blocks.high))
+  error = np.std(np.mean(np.split(a, 20), axis=1), ddof=1) / 20**0.5
+  assert comparison.cell(_of_blocks(a), "nll") == f"{a.mean():.4f} ± {error:.4f}"
+  assert np.isnan(comparison.paired(_of_blocks(a + 9), _of_blocks(b)).low)  # So nothing is bold.
+  assert comparison.cell(comparison.BySeed({"0": 0.5}), "nll") == "0.5000"
+
+
 def test_equal_differences_of_all_seeds_have_no_interval():
   change = comparison.paired({"0": 0.5, "1": 0.5}, {"0": 0.25, "1": 0.25})
   assert change.mean == 0.25 and np.isnan(change.p_value) and np.isnan(change.high)
