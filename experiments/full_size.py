@@ -4,8 +4,8 @@ Run: python -m experiments.full_size --data=cifar10.npz [--num_epochs=20] [--onl
 
 A PreResNet-20 learns 45,000 images by one recipe: SGD, rate 0.1 falling as a cosine, weight decay 5e-4, batches of 128,
 crops and flips. Losses have the values that their papers print, or what was chosen on the leaderboard of 6,000 smaller
-images. MaC-Cal trains its head on the network of cross entropy, as Algorithm 1 has it. A run takes an hour on two idle
-cores; a command that was stopped goes on where it was.
+images. MaC-Cal trains its head on a network of cross entropy, which is its first stage, as Algorithm 1 has it. A run
+takes an hour on two idle cores; a command that was stopped goes on where it was.
 """
 
 import argparse
@@ -13,18 +13,18 @@ import functools
 import sys
 
 from ml_collections import ConfigDict
+import pandas as pd
 
 from calib_jax.training import config as run_config
 from configs import mac_cal, reweighted_risk
 from configs.recipes import primary, sgd
-from experiments.common import commands, scales, settings, sweep
+from experiments.common import commands, comparison, markdown, scales, settings, sweep
 from experiments.common.declaration import Experiment, Method
 from experiments.leaderboard.experiment import CALIBRATORS
 from experiments.leaderboard.methods import COMBINED
 
 NETWORK = "preresnet20"
 _ZHOU = reweighted_risk.losses("cifar10", "preresnet56")
-_MASKED = "MaC-Cal"
 # The paper of each method, as docs/METHODS.md shortens it, and what it changes of cross entropy.
 METHODS = {
   "cross entropy": {},
@@ -33,19 +33,16 @@ METHODS = {
   "dual focal": _ZHOU["dual_focal"],
   "focal": primary("focal", gamma=3.0),
   "GenCE": primary("generative_cross_entropy"),
-  _MASKED: mac_cal.losses("cifar10", "resnet50")["masked"],
+  "MaC-Cal": mac_cal.losses("cifar10", "resnet50")["masked"],
 }
 SHOWN = ("TS", "FTS", "TS + CLS", "CTS + CLS")
+SUMMARY = (("accuracy", "none"), ("nll", "none"), ("ece", "none"), ("nll", "TS"), ("ece", "TS"))
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
   """Returns cross entropy and the other methods, by the same recipe."""
-  base = functools.partial(_config, options)
-  backbone = sweep.stem_of(EXPERIMENT, options)
-  backbone = backbone.parent / "runs" / backbone.name / f"cross_entropy_{settings.digest(base())}"
-  own = {_MASKED: {"schedule.workdir": str(backbone)}}
-  return [Method("", name, functools.partial(settings.changed, base(), fields | own.get(name, {})))
-          for name, fields in METHODS.items()]
+  base = _config(options)
+  return [Method("", name, functools.partial(settings.changed, base, fields)) for name, fields in METHODS.items()]
 
 
 def _config(options: argparse.Namespace) -> ConfigDict:
@@ -62,6 +59,28 @@ def _config(options: argparse.Namespace) -> ConfigDict:
   return run_config.complete(config).lock()
 
 
+def findings(rows: pd.DataFrame, name: str = "") -> list[str]:
+  """Returns the lines of Markdown before the table: intervals over test images, before and after calibration."""
+  del name
+  by_column = {column: comparison.values(rows, column) for column in ("accuracy", "nll", "ece")}
+  names = [method for method in METHODS if ("", method, "none") in by_column["nll"]]
+  cells = [[method, *(_interval(column, by_column[column]["", method, calibrator]) for column, calibrator in SUMMARY)]
+           for method in names]
+  changes = [[method, calibrator, *(_interval(column, *(by_column[column]["", method, x] for x in (calibrator, "TS")))
+                                    for column in ("nll", "ece"))] for method in names for calibrator in SHOWN[1:]]
+  floors = 100 * rows["floor"].astype(float)
+  return markdown.filled("full_size.md.jinja", cells=cells, changes=changes,
+                         floors=f"{floors.min():.1f} to {floors.max():.1f}",
+                         missing=[name for name in METHODS if name not in names]).splitlines()
+
+
+def _interval(column: str, *pair: comparison.BySeed) -> str:
+  """A value, or the difference of two, with its interval over test images."""
+  scale, digits = comparison.unit(column)
+  value, low, high = (f"{scale * x:{'+' * (len(pair) > 1)}.{digits}f}" for x in comparison.of_one_seed(*pair))
+  return f"{value} [{low}, {high}]"
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of this experiment."""
   parser.add_argument("--data", default="", help="an .npz file of images, as docs/data_and_models.md describes it")
@@ -71,7 +90,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 EXPERIMENT = Experiment(
   "full_size", "CIFAR-10 at its full size", methods, {label: CALIBRATORS[label] for label in SHOWN},
-  ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2", "aurc"), arguments=arguments, suffix=scales.suffix)
+  ("accuracy", "nll", "brier", "ece", "ece_equal_mass_l2", "aurc"), arguments=arguments, findings=findings,
+  suffix=scales.suffix)
 
 if __name__ == "__main__":
   sys.exit(sweep.main(EXPERIMENT))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import covariate_shift, coverage, effects, equal_search, recommendations
+from experiments import covariate_shift, coverage, effects, equal_search, full_size, recommendations
 from experiments.calarena import page as calarena_page
 from experiments.calibrators import scikit_learn, set_size
 from experiments.common import comparison, report, rows, scales, sweep
@@ -28,7 +28,7 @@ from experiments.papers.soft_calibration import memorisation
 from experiments.papers.soft_calibration import tables as soft_calibration_tables
 
 EXPERIMENTS = [module.EXPERIMENT for module in (
-  more_data, leaderboard, equal_search, focal_temperature_table, mac_cal_tables, readings,
+  more_data, leaderboard, equal_search, full_size, focal_temperature_table, mac_cal_tables, readings,
   reweighted_risk_tables, memorisation, soft_calibration_tables)]
 MADE_BY = {  # Of pages that no declaration of an experiment makes.
   **{module.NAME: module.page for module in (tables_1_and_3, class_losses, correlation, temperatures)},
@@ -46,6 +46,7 @@ COMMANDS = {
   **{f"{table}_fashion_mnist_mlp": "--data=fashion_mnist.npz" for table in (
     "focal_temperature_table", "mac_cal_tables", "reweighted_risk_tables", "soft_calibration_tables")},
   **{f"leaderboard_more_data_{data}_resnet8": f"--data={data}.npz" for data in ("cifar10_jpeg", "tiny_imagenet")},
+  "full_size_cifar10_jpeg_preresnet20": "--data=cifar10_jpeg.npz",
   "reweighted_risk_readings_laptop": "--images=cifar10_jpeg.npz",
   "soft_calibration_memorisation_fashion_mnist": "--images=fashion_mnist.npz --num_examples=2000"}
 README = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
@@ -124,7 +125,7 @@ def test_the_page_of_masks_is_made_from_its_rows():
 
 DESCRIBED = ("focal_temperature_table", "focal_temperature_temperatures", "focal_temperature_theory", "mac_cal_tables",
              "reweighted_risk", "soft_calibration_tables", "calibration_set_size", "scikit_learn", "covariate_shift",
-             "classwise_loss_scaling_correlation")  # Their sentences say what was done; verdicts are cells.
+             "full_size", "classwise_loss_scaling_correlation")  # Sentences say what was done; verdicts are cells.
 
 
 def _shuffled(table):
