@@ -45,7 +45,8 @@ def _watched(options: argparse.Namespace) -> int:
     "place": 0, "tail": 0, "lines": 0, "monitor": monitoring.monitor(risk=options.risk, level=options.level)._asdict()}
   monitor = monitoring.from_json(before["monitor"])
   text, tail = _appended(options.log, state, before)
-  pairs = [_pair(options.log, before["lines"] + i, line) for i, line in enumerate(text.split(b"\n")[:-1], 1) if line]
+  pairs = [_pair(options.log, before["lines"] + i, line) for i, line in enumerate(text.split(b"\n")[:-1], 1)
+           if line.strip()]
   confidence, correct = ([pair[i] for pair in pairs] for i in (0, 1))
   if options.risk is None:
     monitor = monitoring.update_monitor(monitor, correct, confidence)

@@ -120,8 +120,8 @@ def test_a_log_that_grows_is_read_on_and_a_refuted_promise_is_exit_code_3(log, c
   assert json.loads((tmp_path / "log.jsonl.watch.json").read_text()) == content  # The bits of one look.
 
 
-def test_a_byte_order_mark_is_no_mistake(log, capsys, tmp_path):
-  (tmp_path / "marked.jsonl").write_bytes(b'\xef\xbb\xbf{"confidence": 0.9, "correct": 1}\r\n')
+def test_a_byte_order_mark_and_an_empty_line_of_windows_are_no_mistakes(log, capsys, tmp_path):
+  (tmp_path / "marked.jsonl").write_bytes(b'\xef\xbb\xbf{"confidence": 0.9, "correct": 1}\r\n\r\n')
   assert watch.main(["--log=marked.jsonl"]) == 0 and "1 of 1 answers" in capsys.readouterr().out
 
 
