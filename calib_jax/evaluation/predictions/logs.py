@@ -118,7 +118,7 @@ def editable(path: str | os.PathLike[str], form: str = "") -> tuple[Any, list[Sl
     if is_lines and told(next(places, ("", None))[1], form, has_labels=False) == TABLE:
       return None
     whole = [x for _, x in objects_of_lines(path)] if is_lines else _whole(path)
-  objects = list(_objects(whole))
+  objects, _ = _objects(whole)
   if (form := told(objects[0] if objects else None, form, has_labels=False)) == TABLE:
     return None
   slots = []
@@ -129,16 +129,14 @@ def editable(path: str | os.PathLike[str], form: str = "") -> tuple[Any, list[Sl
 
 
 def objects_of(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
-  """Yields the objects of a ``.json`` file that holds a list, a log of Inspect or answers by id, or of an ``.eval``."""
+  """Yields the objects of a ``.json`` file (``_objects``), or of an ``.eval``."""
   path = pathlib.Path(path)
   if path.suffix.lower() == ".eval":
     yield from _archived(path)
     return
-  whole = _whole(path)
-  of_ids = isinstance(whole, dict) and not isinstance(whole.get("samples"), list)
-  names = list(whole) if of_ids else ()
-  for number, x in enumerate(_objects(whole)):
-    yield f": object {number:,}, counted from 0,", x | {ID: names[number]} if of_ids and isinstance(x, dict) else x
+  objects, ids = _objects(_whole(path))
+  for number, x in enumerate(objects):
+    yield f": object {number:,}, counted from 0,", x | {ID: ids[number]} if ids and isinstance(x, dict) else x
 
 
 def _whole(path: pathlib.Path) -> Any:
@@ -150,13 +148,41 @@ def _whole(path: pathlib.Path) -> Any:
     raise FileError(" is not UTF-8 text.") from None
 
 
-def _objects(whole: Any) -> Iterable[Any]:
-  """Returns the objects of a list, of the log of an evaluation, or of answers by id."""
+def _objects(whole: Any) -> tuple[list[Any], list[str]]:
+  """Returns the objects of a list, alone or under one key, of columns, or of answers by id, which come second."""
   if isinstance(whole, dict):
-    whole = whole["samples"] if isinstance(whole.get("samples"), list) else list(whole.values())
+    of_objects = [x for name, x in whole.items() if name.lower() not in headers.OUTPUTS
+                  and isinstance(x, list) and x and all(isinstance(y, dict) for y in x)]
+    if isinstance(whole.get("samples"), list):  # The log of an evaluation, which may have other lists.
+      return whole["samples"], []
+    if len(of_objects) == 1:
+      return of_objects[0], []
+    if rows := _of_columns(whole):
+      return rows, []
+    if all(isinstance(x, dict) for x in whole.values()):
+      return list(whole.values()), list(whole)
   if not isinstance(whole, list):
-    raise FileError(" must hold a list of objects, the log of an evaluation, or answers by id.")
-  return whole
+    raise FileError(" must hold a list of objects, alone or under one key, an object of columns, the log of an "
+                    "evaluation, or answers by id.")
+  return whole, []
+
+
+def _of_columns(whole: Row) -> list[Row]:
+  """Returns the rows of an object of columns, as lists or by index as pandas writes them; none of another object.
+
+  One of the columns must be that of labels or of whether answers were right. A list of classes counts for each row.
+  """
+  columns = {name: x for name, x in whole.items() if isinstance(x, list | dict)}
+  classes = {name: columns.pop(name) for name in headers.OPTIONS
+             if name in columns and all(isinstance(x, str) for x in columns[name])}
+  if not any(name.lower() in (*headers.LABELS, *headers.CORRECT) for name in columns):
+    return []
+  index = list(next(iter(columns.values())))
+  if any(len(x) != len(index) or (isinstance(x, dict) and list(x) != index) for x in columns.values()):
+    lengths = ", ".join(f"{name} has {len(x):,}" for name, x in columns.items())
+    raise FileError(f": its columns must have the same rows: {lengths}.")
+  values = (x.values() if isinstance(x, dict) else x for x in columns.values())
+  return [dict(zip(columns, row, strict=True)) | classes for row in zip(*values, strict=True)]
 
 
 def _zipfile():

@@ -26,6 +26,32 @@ def test_lists_of_options_name_the_classes(key, suffix, tmp_path):
   assert_same(part, classes=NAMES)
 
 
+def _rows(columns):
+  return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _by_index(columns):
+  return {name: {str(9 - i): x for i, x in enumerate(column)} for name, column in columns.items()}
+
+
+@pytest.mark.parametrize("form", [
+  _rows, lambda columns: {"model": "m", "labels": ["w", "x"], "results": _rows(columns)}, lambda columns: columns,
+  _by_index, lambda columns: {str(i): row for i, row in enumerate(_rows(columns))}])
+def test_a_file_of_json_holds_rows_alone_under_a_key_or_by_id_or_columns(form, tmp_path):
+  (tmp_path / "x.json").write_text(json.dumps(form({"logits": LOGITS.tolist(), "label": LABELS.tolist()})))
+  assert_same(evaluation.load(tmp_path / "x.json"))
+  by_name = [dict(zip(NAMES, row, strict=True)) for row in LOGITS.tolist()]
+  (tmp_path / "x.json").write_text(json.dumps(form({"logits": by_name, "label": NAMES[LABELS].tolist()})))
+  assert_same(evaluation.load(tmp_path / "x.json"), classes=NAMES)
+
+
+def test_columns_of_json_may_have_one_list_of_classes(tmp_path):
+  columns = {"logits": LOGITS.tolist(), "classes": NAMES.tolist(), "epoch": 3}
+  for labels in (LABELS, NAMES[LABELS]):
+    (tmp_path / "x.json").write_text(json.dumps(columns | {"y": labels.tolist()}))
+    assert_same(evaluation.load(tmp_path / "x.json"), classes=NAMES)
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_options_that_differ_by_row_give_labels_their_places(suffix, tmp_path):
   options = np.array([[f"{row}{k}" for k in "abc"] for row in range(12)])
