@@ -1,10 +1,10 @@
 """Applies a fitted calibrator to new predictions: calib-jax apply --calibrator FILE --predictions FILE --out FILE.
 
 The calibrator is an ``.npz`` that ``evaluate --out`` or ``calibrators.save`` wrote. The predictions are a .csv, .tsv,
-.jsonl, .parquet or .npz with logits or probabilities, with or without labels; a file may be larger than the memory. The
-result has the probabilities in place of the outputs, and everything else of the input; its ending says what it is. A
-calibrator that was fitted to records takes a column ``confidence``, and writes one. Answers of decision models and logs
-of evaluations keep their form.
+.json, .jsonl, .parquet or .npz with logits or probabilities, with or without labels; all but a .json may be larger than
+the memory. The result has the probabilities in place of the outputs, and everything else of each row; its ending says
+what it is. A calibrator that was fitted to records takes a column ``confidence``, and writes one. Answers of decision
+models and logs of evaluations keep their form.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def _applied(options: argparse.Namespace) -> None:
   """Applies the calibrator, and says how many rows were written."""
   check_local("--out", options.out)
   out = pathlib.Path(options.out)
-  if out.suffix.lower() not in (*streaming.SUFFIXES, ".json"):
+  if out.suffix.lower() not in streaming.SUFFIXES:
     raise UserError(f"--out {options.out}: its ending must be one of {', '.join(streaming.SUFFIXES)}.")
   if out.exists() and out.samefile(options.predictions):
     raise UserError(f"--out {options.out} is the file of the predictions, which it would replace: name another one.")

@@ -23,7 +23,8 @@ LOGITS = (3 * RNG.normal(size=(N, 3))).astype(np.float32)
 IDS = [f"q{i}, part" for i in range(N)]
 WANTED = special.softmax(LOGITS / T, axis=1)
 CLASSES = ("cat", "dog", "owl")
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", ".npz")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".npz")
+LISTS = (".jsonl", ".json", ".lists.parquet")
 
 
 @pytest.fixture
@@ -33,10 +34,12 @@ def temperature(tmp_path):
 
 
 def _written(path, outputs=LOGITS, kind="logit", names=CLASSES):
-  """Writes outputs with an identifying column and no labels."""
+  """Writes outputs with an identifying column and no labels; lists stand beside lists of names, if these are texts."""
   columns = {"id": np.array(IDS)}
-  if path.suffix in (".jsonl", ".npz"):
+  if path.suffix == ".npz":
     columns[f"{kind}s"] = outputs
+  elif path.name.endswith(LISTS):
+    columns |= {f"{kind}s": outputs} | ({} if names[0] == 0 else {"choices": np.tile(names, (N, 1))})
   else:
     columns |= {f"{kind}_{name}": outputs[:, k] for k, name in enumerate(names)}
   return written(path, columns | ({"class_names": np.array(names), "epoch": 3} if path.suffix == ".npz" else {}))
@@ -47,11 +50,12 @@ def _read(path):
   if path.suffix == ".npz":
     with np.load(path) as arrays:
       return arrays["id"].tolist(), arrays["probs"], None
-  if path.suffix == ".jsonl":
-    table = pd.read_json(path, lines=True)
+  if path.suffix in (".jsonl", ".json"):
+    table = pd.read_json(path, lines=path.suffix == ".jsonl")
     return table["id"].tolist(), np.array(table["probs"].tolist()), None
   table = {".csv": pd.read_csv, ".tsv": pd.read_table, ".parquet": pd.read_parquet}[path.suffix](path)
-  return table["id"].tolist(), table.iloc[:, 1:].to_numpy(), list(table.columns[1:])
+  probs = table.filter(like="prob_")
+  return table["id"].tolist(), probs.to_numpy(), list(probs.columns)
 
 
 def _apply(calibrator, path, out, *options):
@@ -60,7 +64,7 @@ def _apply(calibrator, path, out, *options):
 
 @pytest.mark.parametrize(("before", "after", "rows"), [
   *((suffix, suffix, 4) for suffix in SUFFIXES), (".jsonl", ".csv", 4), (".csv", ".npz", 4), (".npz", ".jsonl", 4),
-  (".tsv", ".parquet", 10_000), (".parquet", ".jsonl", 10_000)])
+  (".tsv", ".parquet", 10_000), (".parquet", ".json", 10_000), (".lists.parquet", ".tsv", 4)])
 def test_any_file_becomes_any_other_with_calibrated_probabilities(before, after, rows, temperature, tmp_path,
                                                                   monkeypatch, capsys):
   monkeypatch.setattr(streaming, "ROWS", rows)
@@ -70,8 +74,7 @@ def test_any_file_becomes_any_other_with_calibrated_probabilities(before, after,
   ids, probs, columns = _read(out)
   assert ids == IDS and probs.shape == (N, 3)
   np.testing.assert_allclose(probs, WANTED, rtol=2e-6)
-  named = before != ".jsonl"  # Lists of JSON have no names of classes.
-  assert columns is None or columns == [f"prob_{name}" for name in (CLASSES if named else range(3))]
+  assert columns is None or columns == [f"prob_{name}" for name in CLASSES]
   assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["t.npz", path.name, out.name])
   if before == after == ".npz":
     with np.load(out) as arrays:
@@ -193,7 +196,7 @@ def test_a_calibrator_that_cannot_be_applied_is_refused(params, calibrator, reas
   assert f"c.npz {reason}" in capsys.readouterr().err and not (tmp_path / "o.csv").exists()
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES[:4])
+@pytest.mark.parametrize("suffix", (*SUFFIXES[:5], ".lists.parquet"))
 @pytest.mark.parametrize(("names", "message"), [
   (("owl", "cat", "dog"), "has its classes in another order than"), (("cat", "dog", "owl"), ""),
   ((0, 1, 2), "names no classes, so they are taken in the order of those of"),
@@ -203,13 +206,10 @@ def test_columns_are_joined_with_the_classes_of_the_fit_by_name(names, message, 
   fitted = calibrators.Fitted(calibrators.vector_scaling(), {
     "scale": np.array([1.0, 0.5, 0.25], np.float32), "bias": np.array([2.0, 0, -1], np.float32)}, 3, CLASSES)
   calibrators.save(tmp_path / "c.npz", fitted)
-  names = CLASSES if suffix == ".jsonl" else names  # JSON lines of lists name no classes.
   order = [CLASSES.index(name) if name in CLASSES else k for k, name in enumerate(names)]
   path = _written(tmp_path / f"new{suffix}", LOGITS[:, order], names=names)
   code = _apply(tmp_path / "c.npz", path, tmp_path / f"out{suffix}")
   error = capsys.readouterr().err
-  if suffix == ".jsonl":
-    message = "names no classes"
   assert re.search(message, error) and ("joined by name" in error) == ("another order" in message)
   if "fox" in names:
     assert code == 2 and not (tmp_path / f"out{suffix}").exists()

@@ -50,14 +50,30 @@ class FileTable(NamedTuple):
   others: dict[str, np.ndarray]
 
 
+def options_of(lists: Collection[str], outputs: Sequence[str], extra: Collection[str] = ()) -> str | None:
+  """Returns the column with the names of the classes of each row, beside a list of outputs, if there is one."""
+  return next((name for name in OPTIONS if name in lists and name not in extra and outputs[0] in lists), None)
+
+
+def classes_of(options: Iterable[Sequence[str] | None]) -> list[str] | None:
+  """Returns the names of the classes of all rows; None if there are no rows, or the names differ by row.
+
+  >>> classes_of([["a", "b"], ["a", "b"]]), classes_of([["a", "b"], ["b", "a"]])
+  (['a', 'b'], None)
+  """
+  options = iter(options)
+  first = next(options, None)
+  return list(map(str, first)) if isinstance(first, list) and all(names == first for names in options) else None
+
+
 def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callable[[str], None]) -> FileTable:
   """Returns a table with the names of the options of each row: its classes or, where they differ by row, its places.
 
   Labels that are texts then are places among the options of their own row, such as a question's.
   """
   header = table.header
-  if all(list(names) == list(options[0]) for names in options):
-    return table._replace(header=header._replace(classes=list(map(str, options[0]))))
+  if (classes := classes_of(options)) is not None:
+    return table._replace(header=header._replace(classes=classes))
   labels = {}
   for name, values in table.labels.items():
     labels[name] = values

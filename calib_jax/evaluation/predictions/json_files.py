@@ -1,8 +1,10 @@
-"""Reads objects of JSON, one a row: JSON lines, whole or some rows at a time, and logs."""
+"""Reads objects of JSON, one a row: JSON lines, whole or some rows at a time, files of one list or object, and logs."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import functools
 import itertools
 import os
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax.evaluation.predictions import headers, logs, masks, written_values
 from calib_jax.evaluation.predictions.pieces import Rows, Source, from_row, of_first
-from calib_jax.evaluation.predictions.text_files import TEXT, objects_of_lines, stripped
+from calib_jax.evaluation.predictions.text_files import TEXT, as_json, objects_of_lines, stripped
 
 
 def first_of(objects: Iterable[tuple[str, Any]]) -> Mapping[str, Any]:
@@ -40,8 +42,8 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
   first = first_of(ahead := list(itertools.islice(objects, 1)))
   header = headers.read_header(list(first), lists_of(first), extra, say, multilabel)
   headers.check_extra(extra, first)
-  options = next((name for name in headers.OPTIONS if isinstance(first.get(name), list) and name not in extra
-                  and isinstance(first.get(header.outputs[0]), list) and not multilabel), None)
+  lists = [name for name, value in first.items() if isinstance(value, list)]
+  options = None if multilabel else headers.options_of(lists, header.outputs, extra)
   names = (*header.outputs, *header.labels, *extra, *headers.NAMES, *([options] if options else []))
   columns = _columns(itertools.chain(ahead, objects), [name for name in dict.fromkeys(names) if name in first],
                      header.labels if multilabel or unknown else ())
@@ -58,23 +60,31 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
 
 def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], headers.Header],
            at_a_time: Callable[[int], int], say: Callable[[str], None]) -> Source:
-  """Opens a file of JSON lines, to be read ``at_a_time(K)`` rows at a time.
+  """Opens a file of objects, to be read ``at_a_time(K)`` rows at a time; all but JSON lines are read as a whole.
 
-  ``find`` takes the names of its keys, and those that hold lists. A first reading finds how many outputs rows have.
+  ``find`` takes the names of its keys, and those that hold lists. A first reading finds how many outputs rows have,
+  and the names of the classes where all rows have the same.
   """
-  first = first_of(objects_of_lines(path))
+  again = functools.partial(objects_of_lines, path)
+  if pathlib.Path(path).suffix.lower() != ".jsonl":
+    with as_json():
+      again = list(logs.objects_of(path)).__iter__
+  first = first_of(again())
   header = find(list(first), lists_of(first))
   name, classes, fewest, most = header.outputs[0], {}, len(header.outputs), len(header.outputs)
   if is_several := isinstance(first[name], list | dict):
     lengths = set()
-    for _, row in objects_of_lines(path):
+    for _, row in again():
       if isinstance(values := row.get(name), type(first[name])):
         lengths.add(len(values))
         classes |= dict.fromkeys(values) if isinstance(values, dict) else {}
     fewest, most = (len(classes), len(classes)) if classes else masks.said_lengths(lengths, name, say)
+  names = list(classes) or header.classes
+  if options := headers.options_of(lists_of(first), header.outputs):
+    names = names or headers.classes_of(row.get(options) for _, row in again())
 
   def rows():
-    objects, row = objects_of_lines(path), 0
+    objects, row = again(), 0
     while block := list(itertools.islice(objects, at_a_time(most))):
       with from_row(row):
         outputs, _ = _outputs(_columns(block, header.outputs), header, of_first(say, row), True, list(classes),
@@ -83,7 +93,7 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
       yield Rows(outputs, {name: [values.get(name) for _, values in block] for name in others})
       row += len(block)
 
-  return Source(header.kind, list(classes) or header.classes, rows(), ragged=fewest < most)
+  return Source(header.kind, names, rows(), ragged=fewest < most)
 
 
 def _columns(objects: Iterable[tuple[str, Any]], names: Collection[str], may_be_missing: Collection[str] = ()

@@ -29,6 +29,7 @@ GROWTH = 10  # Times the bytes of a file that its objects take in memory, at mos
 Row = dict[str, Any]
 
 
+_COLUMNS = {*headers.OUTPUTS, *headers.LABELS, *headers.CONFIDENCES, *headers.CORRECT}
 TABLE = "table"  # No log: each object is a row.
 TASK = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?")  # The name of a file of the harness.
 
@@ -170,13 +171,17 @@ def _objects(whole: Any) -> tuple[list[Any], list[str]]:
 def _of_columns(whole: Row) -> list[Row]:
   """Returns the rows of an object of columns, as lists or by index as pandas writes them; none of another object.
 
-  One of the columns must be that of labels or of whether answers were right. A list of classes counts for each row.
+  One of them must be called as outputs, labels or records are. A list of classes counts for each row, and what stands
+  beside lists and is none, such as a config, for none.
   """
-  columns = {name: x for name, x in whole.items() if isinstance(x, list | dict)}
+  columns = {name: x for name, x in whole.items() if isinstance(x, list)}
   classes = {name: columns.pop(name) for name in headers.OPTIONS
              if name in columns and all(isinstance(x, str) for x in columns[name])}
-  if not any(name.lower() in (*headers.LABELS, *headers.CORRECT) for name in columns):
-    return []
+  columns = columns or {name: x for name, x in whole.items() if isinstance(x, dict)}
+  own, inner = ({name.lower() for name in names} for names in (
+    columns, [name for x in columns.values() if isinstance(x, dict) for name in x]))
+  if own.isdisjoint(_COLUMNS) or not inner.isdisjoint(_COLUMNS):
+    return []  # The second are answers by id.
   index = list(next(iter(columns.values())))
   if any(len(x) != len(index) or (isinstance(x, dict) and list(x) != index) for x in columns.values()):
     lengths = ", ".join(f"{name} has {len(x):,}" for name, x in columns.items())

@@ -12,10 +12,11 @@ from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
 from calib_jax.evaluation.predictions.headers import (
   NAMES,
-  OPTIONS,
   FileTable,
   Header,
   check_extra,
+  classes_of,
+  options_of,
   read_header,
   stacked,
   with_options,
@@ -35,8 +36,7 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
   with _opened(path) as (file, names, lists):
     header = read_header(names, lists, extra, say, multilabel)
     check_extra(extra, names)
-    options = next((name for name in OPTIONS if name in lists and name not in extra and header.outputs[0] in lists
-                    and not multilabel), None)
+    options = None if multilabel else options_of(lists, header.outputs, extra)
     wanted = [*header.outputs, *header.labels, *(name for name in (*extra, *NAMES) if name in names)]
     wanted = list(dict.fromkeys([*wanted, *([options] if options else [])]))
     capacity.check_read("", WIDEST * _num_values(file, wanted))
@@ -55,7 +55,8 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
            at_a_time: Callable[[int], int], say: Callable[[str], None]) -> Source:
   """Opens a Parquet file, to be read ``at_a_time(K)`` rows at a time.
 
-  ``find`` takes the names of its columns, and those that hold lists. A first reading finds their lengths.
+  ``find`` takes the names of its columns, and those that hold lists. A first reading finds their lengths, and the
+  names of the classes where all rows have the same.
   """
   with _opened(path) as (_, names, lists):
     header = find(names, lists)
@@ -63,6 +64,9 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
   if is_list := name in lists:
     lengths = {len(x) for batch in _batches(path, AHEAD, [name]) for x in batch[name].to_pylist() if x is not None}
     fewest, most = said_lengths(lengths or {0}, name, say)
+  classes = header.classes
+  if options := options_of(lists, header.outputs):
+    classes = classes_of(x for batch in _batches(path, AHEAD, [options]) for x in batch[options].to_pylist())
 
   def rows():
     row = 0
@@ -74,7 +78,7 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
       yield Rows(stacked(outputs, header), others)
       row += len(outputs[0])
 
-  return Source(header.kind, header.classes, rows(), ragged=fewest < most)
+  return Source(header.kind, classes, rows(), ragged=fewest < most)
 
 
 def _batches(path: str | os.PathLike[str], num_rows: int, names: list[str] | None = None) -> Iterator:

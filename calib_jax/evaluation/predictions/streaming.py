@@ -16,8 +16,8 @@ from calib_jax.evaluation.predictions.written_values import from_logarithms
 
 NUMBERS = 2**20  # Numbers of the outputs that are read at a time.
 ROWS = 2**14  # The most rows that are read at a time.
-TABLES = {**dict.fromkeys(text_files.SEPARATORS, text_files), ".jsonl": json_files, ".parquet": parquet_files,
-          ".pq": parquet_files}
+TABLES = {**dict.fromkeys(text_files.SEPARATORS, text_files), **dict.fromkeys((".jsonl", ".json"), json_files),
+          **dict.fromkeys((".parquet", ".pq"), parquet_files)}
 SUFFIXES = (*TABLES, ".npz")
 
 

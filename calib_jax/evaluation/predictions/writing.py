@@ -19,10 +19,10 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
   """Writes rows of probabilities ``[n, K]`` with what else they hold, and returns their number.
 
   A text file or Parquet has a column such as ``prob_cat`` for each class of ``source``, numbered from 0 if it names
-  none; JSON lines and ``.npz`` have ``probs``, and an ``.npz`` what of ``source`` is not by row. A single column is
-  that of the positive class, 1, or of records their ``confidence``. Of a ragged source a probability that is NaN is of
-  an option that the row does not have: JSON lines and Parquet have lists ``probs`` without it, and the others 0. The
-  file appears only once it is complete.
+  none; JSON, an object a row, and ``.npz`` have ``probs``, and an ``.npz`` what of ``source`` is not by row. A single
+  column is that of the positive class, 1, or of records their ``confidence``. Of a ragged source a probability that is
+  NaN is of an option that the row does not have: JSON and Parquet have lists ``probs`` without it, and the others 0.
+  The file appears only once it is complete.
   """
   partial, number = path.with_suffix(path.suffix + ".tmp"), 0
 
@@ -32,7 +32,8 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
       number += len(probs)
       yield probs, others
 
-  writers = {".jsonl": _write_json_lines, ".parquet": _write_parquet, ".pq": _write_parquet, ".npz": _write_npz}
+  writers = {**dict.fromkeys((".jsonl", ".json"), _write_json), **dict.fromkeys((".parquet", ".pq"), _write_parquet),
+             ".npz": _write_npz}
   try:
     writers.get(path.suffix.lower(), _write_csv)(partial, source, counted())
     partial.replace(path)
@@ -71,13 +72,18 @@ def _write_csv(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
                        for i, row in enumerate(np.nan_to_num(probs)))
 
 
-def _write_json_lines(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
+def _write_json(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
+  """Writes objects one a line, or as one list, by the ending of the file that ``path`` becomes."""
+  is_lines = pathlib.Path(path.stem).suffix.lower() == ".jsonl"
+  before, between, end = ("", "\n", "\n") if is_lines else ("[", ",\n", "]\n")
   with path.open("w", encoding="utf-8") as file:
     for probs, others in rows:
       others = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in others.items()}
       for i, row in enumerate(_lists(source, probs)):
         values = {name: x[i] for name, x in others.items()}
-        file.write(json.dumps(values | {_key(source): row if len(row) > 1 or source.ragged else row[0]}) + "\n")
+        file.write(before + json.dumps(values | {_key(source): row if len(row) > 1 or source.ragged else row[0]}))
+        before = between
+    file.write(end)
 
 
 def _write_parquet(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:

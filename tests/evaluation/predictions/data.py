@@ -24,9 +24,11 @@ def written(path, columns):
     separator = {".csv": ",", ".tsv": "\t"}[path.suffix]
     with path.open("w", encoding="utf-8", newline="") as file:
       csv.writer(file, delimiter=separator).writerows([names, *zip(*values, strict=True)])
-  elif path.suffix == ".jsonl":
-    rows = zip(*(column if isinstance(column, list) else np.asarray(column).tolist() for column in values), strict=True)
-    path.write_text("\n\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows))
+  elif path.suffix in (".jsonl", ".json"):
+    lists = [column if isinstance(column, list) else np.asarray(column).tolist() for column in values]
+    rows = (dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True))
+    path.write_text("\n\n".join(map(json.dumps, rows)) if path.suffix == ".jsonl" else
+                    json.dumps(dict(zip(names, lists, strict=True))))
   elif path.suffix == ".npz":
     np.savez(path, **dict(pairs))
   else:

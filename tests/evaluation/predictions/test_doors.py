@@ -46,7 +46,7 @@ def test_a_file_of_json_holds_rows_alone_under_a_key_or_by_id_or_columns(form, t
 
 
 def test_columns_of_json_may_have_one_list_of_classes(tmp_path):
-  columns = {"logits": LOGITS.tolist(), "classes": NAMES.tolist(), "epoch": 3}
+  columns = {"logits": LOGITS.tolist(), "classes": NAMES.tolist(), "config": {"lr": 0.1}, "epoch": 3}
   for labels in (LABELS, NAMES[LABELS]):
     (tmp_path / "x.json").write_text(json.dumps(columns | {"y": labels.tolist()}))
     assert_same(evaluation.load(tmp_path / "x.json"), classes=NAMES)

@@ -186,7 +186,7 @@ def test_judged_answers_batches_and_lists_of_records_are_read(tmp_path):
   ("x.json", json.dumps([_inspect(0) | {"scores": {"a": {"value": "C"}}}]), "none of its scores 'a' state a"),
   ("x.json", "[1, 2]", "object 0, counted from 0, must hold an object"),
   ("x.json", "3", "must hold a list of objects, alone or under one key, an object of columns, the log of an "),
-  ("x.json", '{"metadata": {}, "scores": [1, 2]}', "must hold a list of objects, alone or under one key"),
+  ("x.json", '{"metadata": {}, "epochs": [1, 2]}', "must hold a list of objects, alone or under one key"),
   ("x.json", '{"a": [{"label": 1}], "b": [{"label": 1}]}', "must hold a list of objects, alone or under one key"),
   ("x.json", '{"probs": [[0.5, 0.5]], "labels": [0, 1]}', "must have the same rows: probs has 1, labels has 2"),
   ("x.json", '{"prob": {"1": 0.5, "2": 0.5}, "y": {"2": 0, "1": 1}}', "must have the same rows: prob has 2, y has 2"),
