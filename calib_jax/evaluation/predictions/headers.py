@@ -66,7 +66,8 @@ def classes_of(options: Iterable[Sequence[str] | None]) -> list[str] | None:
   return list(map(str, first)) if isinstance(first, list) and all(names == first for names in options) else None
 
 
-def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callable[[str], None]) -> FileTable:
+def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callable[[str], None], multilabel: bool
+                 ) -> FileTable:
   """Returns a table with the names of the options of each row: its classes or, where they differ by row, its places.
 
   Labels that are texts then are places among the options of their own row, such as a question's.
@@ -74,6 +75,8 @@ def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callab
   header = table.header
   if (classes := classes_of(options)) is not None:
     return table._replace(header=header._replace(classes=classes))
+  if multilabel:
+    raise FileError(": the names of the labels must be the same in all rows.")
   labels = {}
   for name, values in table.labels.items():
     labels[name] = values

@@ -43,7 +43,7 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
   header = headers.read_header(list(first), lists_of(first), extra, say, multilabel)
   headers.check_extra(extra, first)
   lists = [name for name, value in first.items() if isinstance(value, list)]
-  options = None if multilabel else headers.options_of(lists, header.outputs, extra)
+  options = headers.options_of(lists, header.outputs, extra)
   names = (*header.outputs, *header.labels, *extra, *headers.NAMES, *([options] if options else []))
   columns = _columns(itertools.chain(ahead, objects), [name for name in dict.fromkeys(names) if name in first],
                      header.labels if multilabel or unknown else ())
@@ -55,7 +55,7 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
   table = headers.FileTable(header, outputs, {name: read.pop(name) for name in header.labels}, read)
   if rows_of_options is None or not all(isinstance(x, list) for x in rows_of_options):
     return table
-  return headers.with_options(table, rows_of_options, say)
+  return headers.with_options(table, rows_of_options, say, multilabel)
 
 
 def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], headers.Header],

@@ -36,7 +36,7 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
   with _opened(path) as (file, names, lists):
     header = read_header(names, lists, extra, say, multilabel)
     check_extra(extra, names)
-    options = None if multilabel else options_of(lists, header.outputs, extra)
+    options = options_of(lists, header.outputs, extra)
     wanted = [*header.outputs, *header.labels, *(name for name in (*extra, *NAMES) if name in names)]
     wanted = list(dict.fromkeys([*wanted, *([options] if options else [])]))
     capacity.check_read("", WIDEST * _num_values(file, wanted))
@@ -48,7 +48,7 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
     rows_of_options = table[options].to_pylist() if options else None
   outputs = stacked([arrays.pop(name) for name in header.outputs], header)
   table = FileTable(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
-  return with_options(table, rows_of_options, say) if options else table
+  return with_options(table, rows_of_options, say, multilabel) if options else table
 
 
 def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], Header],

@@ -131,7 +131,7 @@ def test_two_classes_of_one_column_are_joined_by_the_name_of_the_column(tmp_path
   assert tables["yes"] == tables["no"] == tables["numbers"] == tables["both"]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "npz"])
+@pytest.mark.parametrize("suffix", ["csv", "npz", "jsonl", "parquet"])
 def test_labels_of_multi_label_files_are_joined_by_name(suffix, tmp_path, capsys):
   rng = np.random.default_rng(0)
   z = 2 * rng.normal(size=(200, 3))
@@ -141,6 +141,9 @@ def test_labels_of_multi_label_files_are_joined_by_name(suffix, tmp_path, capsys
     order, named = list(order), [NAMES[k] for k in order]
     if suffix == "npz":
       return written(tmp_path / f"{name}.npz", {"logits": z[:, order], "labels": y[:, order], "classes": named})
+    if suffix != "csv":
+      return written(tmp_path / f"{name}.{suffix}", {"logits": z[:, order], "labels": y[:, order],
+                                                     "options": np.tile(named, (200, 1))})
     return written(tmp_path / f"{name}.csv", [*columns_of("logit", z[:, order], named),
                                               *columns_of("label", y[:, order], named)])
 
@@ -152,6 +155,15 @@ def test_labels_of_multi_label_files_are_joined_by_name(suffix, tmp_path, capsys
   assert "same test predictions" not in tables[1]
   rows = [[line for line in table.replace("other", "one").splitlines() if "| none" in line] for table in tables]
   assert [row.split("|")[3:] for row in rows[0]] == [row.split("|")[3:] for row in rows[1]]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_names_of_labels_that_differ_by_row_are_refused(suffix, tmp_path):
+  lists = {"probs": np.full((2, 2), 0.5), "label": np.eye(2), "options": np.array([["a", "b"], ["b", "a"]])}
+  path = written(tmp_path / f"x.{suffix}", lists)
+  assert evaluation.load(path).labels.tolist() == [0, 1]
+  with pytest.raises(UserError, match="the names of the labels must be the same in all rows"):
+    evaluation.load_labels(path)
 
 
 def test_names_that_are_texts_of_numbers_are_names(tmp_path):
