@@ -11,6 +11,8 @@ import pathlib
 from typing import Any
 import zlib
 
+import numpy as np
+
 from calib_jax._system.errors import UserError, short
 from calib_jax._system.files import check_local, check_regular, parse_json, read_json, write_text
 from calib_jax.cli import parsers, shared
@@ -51,7 +53,8 @@ def _watched(options: argparse.Namespace) -> int:
   if options.risk is None:
     monitor = monitoring.update_monitor(monitor, correct, confidence)
   else:
-    monitor = monitoring.update_monitor(monitor, [not right for stated, right in pairs if stated >= options.cut])
+    cut = np.float32(options.cut)  # As evaluate does: of float32 0.95, the text is 0.949999988.
+    monitor = monitoring.update_monitor(monitor, [not right for stated, right in pairs if np.float32(stated) >= cut])
   write_text(state, json.dumps({**promise, "place": before["place"] + len(text), "tail": tail,
                                 "lines": before["lines"] + text.count(b"\n"), "monitor": monitor._asdict()}) + "\n")
   print(f"{len(pairs):,} new answers of {options.log}; the state is in {state}.")

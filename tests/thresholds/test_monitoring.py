@@ -125,6 +125,16 @@ def test_a_byte_order_mark_and_an_empty_line_of_windows_are_no_mistakes(log, cap
   assert watch.main(["--log=marked.jsonl"]) == 0 and "1 of 1 answers" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_cut_means_the_same_in_texts_of_every_float_type(dtype, log, capsys, tmp_path):
+  stated = np.array([0.95, 0.94, 0.96, 0.95], dtype)
+  lines = [json.dumps({"confidence": x, "correct": 1}) + "\n" for x in stated.tolist()]  # 0.949999988, of float32.
+  (tmp_path / "log.jsonl").write_text("".join(lines))
+  watch.main([CUT[0], "--cut=0.95", "--risk=0.05"])
+  assert thresholds.check_threshold(0.95, stated, np.ones(4)).accepted == 3
+  assert "0 of 3 answers at or above 0.95" in capsys.readouterr().out
+
+
 def test_mistakes_are_one_sentence_and_leave_the_state(log, capsys, tmp_path):
   log(50, 5)
   assert watch.main(["--log=log.jsonl"]) == 0
