@@ -171,6 +171,8 @@ def test_probabilities_of_exactly_0_have_a_floor_that_the_stored_calibrators_kee
   ("new.csv", "id,logit_a,logit_b\nx,1,2\n", "new.csv", "is the file of the predictions, which it would replace"),
   ("new.jsonl", '{"logits": [[1, 2], [3, 4]]}\n', "o.csv", "logits must be floats .* of shape .N, K., not float64"),
   ("new.jsonl", 5 * '{"logits": [1, 2]}\n' + '{"logits": null}\n', "o.csv", "line 6 has no .logits.: leave this row"),
+  ("new.jsonl", '{"logits": [1, 2], "classes": ["a", "a"]}\n', "o.csv", "must be 2 different names: got 'a, a'"),
+  ("new.json", '{"logits": [[1, 2]], "classes": ["a"]}', "o.csv", "must be 2 different names: got 'a'"),
   ("new.jsonl", '{"logits": [1, 2]}\n{"logits": ["a", "b"]}\n', "o.csv", "logits. must hold numbers, or texts, in all"),
   ("new.jsonl", '{"probs": {"a": 0.5, "b": 0.5}}\n{"probs": {"a": true, "b": 1}}\n', "o.csv", "row 1,.* number for .a"),
 ])

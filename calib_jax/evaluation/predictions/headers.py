@@ -55,15 +55,21 @@ def options_of(lists: Collection[str], outputs: Sequence[str], extra: Collection
   return next((name for name in OPTIONS if name in lists and name not in extra and outputs[0] in lists), None)
 
 
-def classes_of(options: Iterable[Sequence[str] | None]) -> list[str] | None:
+def classes_of(options: Iterable[Sequence[str] | None], num_classes: int) -> list[str] | None:
   """Returns the names of the classes of all rows; None if there are no rows, or the names differ by row.
 
-  >>> classes_of([["a", "b"], ["a", "b"]]), classes_of([["a", "b"], ["b", "a"]])
+  They must be as many different ones as there are classes.
+
+  >>> classes_of([["a", "b"], ["a", "b"]], 2), classes_of([["a", "b"], ["b", "a"]], 2)
   (['a', 'b'], None)
   """
   options = iter(options)
   first = next(options, None)
-  return list(map(str, first)) if isinstance(first, list) and all(names == first for names in options) else None
+  if not isinstance(first, list) or any(names != first for names in options):
+    return None
+  if len(names := list(map(str, first))) != num_classes or len(set(names)) != num_classes:
+    raise FileError(f": the classes of a row must be {num_classes} different names: got {short(', '.join(names))}.")
+  return names
 
 
 def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callable[[str], None], multilabel: bool
@@ -73,7 +79,7 @@ def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callab
   Labels that are texts then are places among the options of their own row, such as a question's.
   """
   header = table.header
-  if (classes := classes_of(options)) is not None:
+  if (classes := classes_of(options, table.outputs.shape[-1])) is not None:
     return table._replace(header=header._replace(classes=classes))
   if multilabel:
     raise FileError(": the names of the labels must be the same in all rows.")

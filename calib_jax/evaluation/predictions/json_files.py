@@ -81,7 +81,7 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
     fewest, most = (len(classes), len(classes)) if classes else masks.said_lengths(lengths, name, say)
   names = list(classes) or header.classes
   if options := headers.options_of(lists_of(first), header.outputs):
-    names = names or headers.classes_of(row.get(options) for _, row in again())
+    names = names or headers.classes_of((row.get(options) for _, row in again()), most)
 
   def rows():
     objects, row = again(), 0

@@ -66,7 +66,8 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
     fewest, most = said_lengths(lengths or {0}, name, say)
   classes = header.classes
   if options := options_of(lists, header.outputs):
-    classes = classes_of(x for batch in _batches(path, AHEAD, [options]) for x in batch[options].to_pylist())
+    rows_of_options = (x for batch in _batches(path, AHEAD, [options]) for x in batch[options].to_pylist())
+    classes = classes_of(rows_of_options, most)
 
   def rows():
     row = 0
