@@ -92,7 +92,7 @@ def narrowed(labels: Array | np.ndarray) -> Array | np.ndarray:
   bounds = jnp.iinfo(jnp.int32)
   low, high = (0 if labels.dtype.kind == "u" else bounds.min), bounds.max
   where = jnp.where if isinstance(labels, jax.Array) else np.where
-  return where((labels < low) | (labels > high), low - 1, labels).astype(np.int32)
+  return where((labels < low) | (labels > high), np.int32(-1), labels.astype(np.int32))
 
 
 def out_of_range(labels: Array, num_classes: int) -> Array:
