@@ -222,6 +222,14 @@ def test_columns_are_joined_with_the_classes_of_the_fit_by_name(names, message, 
   np.testing.assert_allclose(probs, wanted[:, order], rtol=1e-5)
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".lists.parquet"])
+def test_names_that_differ_by_row_are_those_of_no_class(suffix, temperature, tmp_path, capsys):
+  names = np.array([CLASSES if i % 2 else CLASSES[::-1] for i in range(N)])
+  path = written(tmp_path / f"new{suffix}", {"id": np.array(IDS), "logits": LOGITS, "choices": names})
+  assert _apply(temperature, path, tmp_path / "o.csv") == 0
+  assert _read(tmp_path / "o.csv")[2] == ["prob_0", "prob_1", "prob_2"]
+
+
 @pytest.mark.parametrize(("column", "swapped"), [("prob_yes", False), ("prob_no", True)])
 def test_one_column_is_of_the_class_that_it_names(column, swapped, tmp_path):
   """A Platt map of yes gives prob_no what it leaves, also where the fit had another column."""

@@ -72,16 +72,18 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
   first = first_of(again())
   header = find(list(first), lists_of(first))
   name, classes, fewest, most = header.outputs[0], {}, len(header.outputs), len(header.outputs)
+  options, is_same = headers.options_of(lists_of(first), header.outputs), True
   if is_several := isinstance(first[name], list | dict):
     lengths = set()
     for _, row in again():
+      is_same = is_same and row.get(options) == first.get(options)
       if isinstance(values := row.get(name), type(first[name])):
         lengths.add(len(values))
         classes |= dict.fromkeys(values) if isinstance(values, dict) else {}
     fewest, most = (len(classes), len(classes)) if classes else masks.said_lengths(lengths, name, say)
   names = list(classes) or header.classes
-  if options := headers.options_of(lists_of(first), header.outputs):
-    names = names or headers.classes_of((row.get(options) for _, row in again()), most)
+  if options and is_same:
+    names = names or headers.classes_of([first[options]], most)
 
   def rows():
     objects, row = again(), 0

@@ -45,6 +45,12 @@ def test_a_file_of_json_holds_rows_alone_under_a_key_or_by_id_or_columns(form, t
   assert_same(evaluation.load(tmp_path / "x.json"), classes=NAMES)
 
 
+def test_answers_by_id_are_no_columns_whatever_they_are_called(tmp_path):
+  rows = [{"logits": z.tolist(), "label": int(y)} for z, y in zip(LOGITS[:2], LABELS[:2], strict=True)]
+  (tmp_path / "x.json").write_text(json.dumps(dict(zip(("y", "score"), rows, strict=True))))
+  assert_same(evaluation.load(tmp_path / "x.json"), LOGITS[:2], LABELS[:2])
+
+
 def test_columns_of_json_may_have_one_list_of_classes(tmp_path):
   columns = {"logits": LOGITS.tolist(), "classes": NAMES.tolist(), "config": {"lr": 0.1}, "epoch": 3}
   for labels in (LABELS, NAMES[LABELS]):
