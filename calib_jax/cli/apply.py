@@ -25,6 +25,7 @@ from calib_jax.calibrators import param_tables
 from calib_jax.cli import parsers, shared
 from calib_jax.evaluation.predictions import (
   covariates,
+  headers,
   log_forms,
   logs,
   masks,
@@ -33,10 +34,11 @@ from calib_jax.evaluation.predictions import (
   subgroup_fits,
   writing,
 )
-from calib_jax.evaluation.predictions.headers import listed
 from calib_jax.evaluation.predictions.keys import keys
 from calib_jax.evaluation.predictions.logits import EXACT, as_logits
 from calib_jax.evaluation.predictions.text_files import SEPARATORS
+
+HAVE_LISTS = (".jsonl", ".json", ".parquet", ".pq")  # Files whose rows hold lists of names.
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,6 +105,9 @@ def _written(out: pathlib.Path, fitted: calibrators.Fitted, options: argparse.Na
     rows = calibrated(fitted, source, options, say, by)
     if (first := next(rows, None)) is None:
       raise FileError(" holds no rows.")
+    if source.is_mixed and out.suffix.lower() not in HAVE_LISTS:
+      raise UserError(f"--out {options.out}: each row has the classes in an order of its own, which only "
+                      f"{', '.join(HAVE_LISTS)} can hold.")
     return writing.write(out, source, itertools.chain([first], rows))
 
 
@@ -131,9 +136,13 @@ def _mended(log: tuple[Any, list[log_forms.Slot]], fitted: calibrators.Fitted, o
   (kind,), values = kinds, np.concatenate([slot.values for slot in slots]).astype(float)
   lengths = np.array([len(slot.values) for slot in slots])
   outputs = values if fitted.calibrator.records else masks.padded(values, lengths, kind, say)
+  classes, is_mixed = headers.classes_of(slot.more.get("choices") for slot in slots)
+  headers.say_classes(classes, is_mixed, outputs.shape[-1], say)
+  places = headers.places_of([slot.more["choices"] for slot in slots], classes) if is_mixed else None
   names = set.intersection(*(set(slot.more) for slot in slots)) - {"choices"}
   others = {name: np.array([slot.more[name] for slot in slots]) for name in names}
-  source = pieces.Source(kind, None, iter([(outputs, others)]), ragged=bool(lengths.min() < lengths.max()))
+  source = pieces.Source(kind, classes, iter([pieces.Rows(outputs, others, places)]),
+                         ragged=bool(lengths.min() < lengths.max()), is_mixed=is_mixed)
   ((new, _),) = calibrated(fitted, source, options, say, by)
   for slot, row, length in zip(slots, new, lengths, strict=True):
     slot.put(row[-1:].astype(float).tolist() if fitted.calibrator.records else row[:length].astype(float).tolist())
@@ -161,7 +170,8 @@ def _subgroups(others: Mapping[str, Any], by: Mapping[str, Any], number: int, un
   values = ["null" if x is None else str(x) for x in np.asarray(others[column]).tolist()]
   names = keys(np.array(values, str), column, start=row, is_empty_missing=by["is_csv"]).tolist()
   if new := sorted(set(names) - by["own"].keys() - unknown):
-    say(f": the calibrator was not fitted to {column} {listed(new)}, so that these rows have that of all examples.")
+    say(f": the calibrator was not fitted to {column} {headers.listed(new)}, so that these rows have that of all "
+        "examples.")
     unknown.update(new)
   return names
 
@@ -197,12 +207,17 @@ def _places(fitted: calibrators.Fitted, source: pieces.Source, num_classes: int,
   return places
 
 
+def _taken(columns: np.ndarray, at: np.ndarray) -> np.ndarray:
+  """Returns columns ``at`` places that are the same in all rows, ``[K]``, or of each row, ``[n, K]``."""
+  return columns[:, at] if at.ndim == 1 else np.take_along_axis(columns, at, axis=1)
+
+
 def calibrated(fitted: calibrators.Fitted, source: pieces.Source, options: argparse.Namespace,
                say: Callable[[str], None], by: Mapping[str, Any]) -> Iterator[tuple[np.ndarray, Mapping[str, Any]]]:
   """Yields calibrated probabilities ``[n, K]`` of some rows, or ``[n, 1]`` of one column, and what else these hold."""
   kind, apply, size, row = source.kind, jax.jit(fitted.calibrator.apply), 0, 0
   unknown: set[str] = set()
-  for outputs, others in source.rows:
+  for outputs, others, own in source.rows:
     with pieces.from_row(row):
       logits, probs = as_logits(kind, outputs, pieces.of_first(say, row), options.logits and kind == source.kind,
                                 options.percent)
@@ -210,7 +225,8 @@ def calibrated(fitted: calibrators.Fitted, source: pieces.Source, options: argpa
       kind = "logits" if probs is None else "probs"
     if not row:
       places = _places(fitted, source, logits.shape[1], options, say)
-    logits, size = logits[:, places], size or len(logits)
+    at = places if own is None else own[:, places]
+    logits, size = _taken(logits, at), size or len(logits)
     padded = np.concatenate([logits, np.zeros((size - len(logits), logits.shape[1]), np.float32)])  # One program.
     more = _covariates(fitted, others, len(logits), len(padded))
     try:
@@ -220,7 +236,7 @@ def calibrated(fitted: calibrators.Fitted, source: pieces.Source, options: argpa
       new = np.empty(logits.shape, np.float32)
       for k in np.unique(place):
         new[place == k] = np.exp(np.asarray(apply(every[k], padded, *more)))[:len(logits)][place == k]
-      new = new[:, np.argsort(places)]
+      new = _taken(new, np.argsort(at, axis=-1))
     except (TypeError, ValueError) as error:
       raise UserError(f"{options.calibrator} cannot be applied to {logits.shape[1]} classes: "
                       f"{str(error).splitlines()[0][:200]}") from error

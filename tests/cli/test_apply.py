@@ -10,6 +10,7 @@ import pytest
 from scipy import special
 
 from calib_jax import calibrators
+from calib_jax._system.errors import UserError
 from calib_jax.cli import apply, evaluate
 from calib_jax.evaluation.predictions import automatic, streaming
 from calib_jax.evaluation.predictions.loading import load
@@ -54,6 +55,8 @@ def _read(path):
     table = pd.read_json(path, lines=path.suffix == ".jsonl")
     return table["id"].tolist(), np.array(table["probs"].tolist()), None
   table = {".csv": pd.read_csv, ".tsv": pd.read_table, ".parquet": pd.read_parquet}[path.suffix](path)
+  if "probs" in table:
+    return table["id"].tolist(), np.stack(table["probs"]), None
   probs = table.filter(like="prob_")
   return table["id"].tolist(), probs.to_numpy(), list(probs.columns)
 
@@ -224,10 +227,65 @@ def test_columns_are_joined_with_the_classes_of_the_fit_by_name(names, message, 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".lists.parquet"])
 def test_names_that_differ_by_row_are_those_of_no_class(suffix, temperature, tmp_path, capsys):
-  names = np.array([CLASSES if i % 2 else CLASSES[::-1] for i in range(N)])
+  names = np.array([CLASSES if i % 2 else [*CLASSES[:2], "fox"] for i in range(N)])
   path = written(tmp_path / f"new{suffix}", {"id": np.array(IDS), "logits": LOGITS, "choices": names})
   assert _apply(temperature, path, tmp_path / "o.csv") == 0
   assert _read(tmp_path / "o.csv")[2] == ["prob_0", "prob_1", "prob_2"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".lists.parquet", ".decisions.jsonl"])
+def test_rows_that_have_the_classes_in_their_own_order_are_joined_by_name(suffix, tmp_path, monkeypatch, capsys):
+  """They keep their order, also where few are read at a time, and a table numbers its columns."""
+  monkeypatch.setattr(streaming, "ROWS", 7)
+  fitted = calibrators.Fitted(calibrators.vector_scaling(), {
+    "scale": np.ones(3, np.float32), "bias": np.array([2, 0, -1], np.float32)}, 3, tuple(CLASSES))
+  calibrators.save(tmp_path / "c.npz", fitted)
+  order = np.random.default_rng(0).permuted(np.tile(np.arange(3), (N, 1)), axis=1)
+  names, logits = np.array(CLASSES)[order], np.take_along_axis(LOGITS, order, 1)
+  path = tmp_path / f"new{suffix}"
+  if "decisions" in suffix:
+    answers = [{"q": {"type": "choice", "probabilities": dict(zip(row, p, strict=True))}}
+               for row, p in zip(names, special.softmax(logits, axis=1).tolist(), strict=True)]
+    path.write_text("".join(json.dumps({"answers": x}) + "\n" for x in answers))
+  else:
+    written(path, {"id": np.array(IDS), "logits": logits, "choices": names})
+  assert _apply(tmp_path / "c.npz", path, tmp_path / f"o{suffix}") == 0
+  assert "its rows have their classes in several orders, and are joined by name" in capsys.readouterr().err
+  wanted = np.take_along_axis(special.softmax(LOGITS + np.array([2, 0, -1]), axis=1), order, 1)
+  if "decisions" in suffix:
+    answers = [json.loads(line)["answers"]["q"]["probabilities"]
+               for line in (tmp_path / f"o{suffix}").read_text().splitlines()]
+    assert [list(answer) for answer in answers] == names.tolist()
+    np.testing.assert_allclose([list(answer.values()) for answer in answers], wanted, rtol=1e-5)
+    return
+  np.testing.assert_allclose(_read(tmp_path / f"o{suffix}")[1], wanted, rtol=1e-5)
+  assert _apply(tmp_path / "c.npz", path, tmp_path / "o.csv") == 2
+  assert "each row has the classes in an order of its own, which only .jsonl, .json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("after", [".csv", ".jsonl", ".json", ".parquet", ".npz"])
+@pytest.mark.parametrize("before", [".csv", ".lists.parquet", ".classes.jsonl", ".names.jsonl", ".one.csv"])
+def test_what_is_written_is_read_with_the_names_of_its_classes(before, after, temperature, tmp_path):
+  probs, names, labels = WANTED, CLASSES, [CLASSES[i % 3] for i in range(N)]
+  if before == ".one.csv":
+    probs, names, labels = WANTED[:, :1], CLASSES[:1], [("dog", "cat")[i % 2] for i in range(N)]
+  columns = {"label": np.array(labels)}
+  path = tmp_path / f"new{before}"
+  if before == ".names.jsonl":
+    path.write_text("".join(json.dumps({"label": y, "probs": dict(zip(names, p, strict=True))}) + "\n"
+                            for y, p in zip(labels, probs.tolist(), strict=True)))
+  elif before.endswith(".csv"):
+    written(path, columns | {f"prob_{name}": probs[:, k] for k, name in enumerate(names)})
+  else:
+    key = "classes" if "classes" in before else "choices"
+    written(path, columns | {"probs": probs, key: np.tile(names, (N, 1))})
+  assert _apply(temperature, path, tmp_path / f"o{after}") == 0
+  if (before, after) == (".one.csv", ".npz"):
+    with pytest.raises(UserError, match="its labels are text"):  # An archive cannot name its one column.
+      load(tmp_path / "o.npz")
+    return
+  one, other = load(path), load(tmp_path / f"o{after}")
+  assert one.classes == other.classes and one.labels.tolist() == other.labels.tolist()
 
 
 @pytest.mark.parametrize(("column", "swapped"), [("prob_yes", False), ("prob_no", True)])

@@ -55,31 +55,58 @@ def options_of(lists: Collection[str], outputs: Sequence[str], extra: Collection
   return next((name for name in OPTIONS if name in lists and name not in extra and outputs[0] in lists), None)
 
 
-def classes_of(options: Iterable[Sequence[str] | None], num_classes: int) -> list[str] | None:
-  """Returns the names of the classes of all rows; None if there are no rows, or the names differ by row.
+def classes_of(options: Iterable[Sequence[str] | None]) -> tuple[list[str] | None, bool]:
+  """Returns the names of the classes in the order of the first row, and whether other rows have other orders.
 
-  They must be as many different ones as there are classes.
+  They are None if there are no rows, or rows have other names. All rows are taken.
 
-  >>> classes_of([["a", "b"], ["a", "b"]], 2), classes_of([["a", "b"], ["b", "a"]], 2)
-  (['a', 'b'], None)
+  >>> classes_of([["a", "b"], ["b", "a"]]), classes_of([["a", "b"], ["b", "c"]])
+  ((['a', 'b'], True), (None, False))
   """
-  options = iter(options)
+  options, is_mixed = iter(options), False
   first = next(options, None)
-  if not isinstance(first, list) or any(names != first for names in options):
-    return None
-  if len(names := list(map(str, first))) != num_classes or len(set(names)) != num_classes:
-    raise FileError(f": the classes of a row must be {num_classes} different names: got {short(', '.join(names))}.")
-  return names
+  names = list(map(str, first)) if isinstance(first, list) else None
+  wanted = sorted(names or ())
+  for row in options:
+    if names and row != first:
+      is_mixed = isinstance(row, list) and sorted(map(str, row)) == wanted
+      names = names if is_mixed else None
+  return names, is_mixed
+
+
+def say_classes(classes: Sequence[str] | None, is_mixed: bool, num_classes: int, say: Callable[[str], None]) -> None:
+  """Says that rows are joined by name; a FileError unless there are as many different names as there are classes."""
+  if classes and not len(classes) == len(set(classes)) == num_classes:
+    raise FileError(f": the classes of a row must be {num_classes} different names: got {short(', '.join(classes))}.")
+  if is_mixed:
+    say(": its rows have their classes in several orders, and are joined by name.")
+
+
+def places_of(options: Sequence[Sequence[str]], classes: Sequence[str]) -> np.ndarray:
+  """Returns the place of each of the ``classes`` among the options of each row, int ``[N, K]``.
+
+  >>> places_of([["a", "b", "c"], ["c", "a", "b"]], ["a", "b", "c"]).tolist()
+  [[0, 1, 2], [1, 2, 0]]
+  """
+  place = {name: k for k, name in enumerate(classes)}
+  return np.argsort([[place[str(name)] for name in row] for row in options], axis=1)
 
 
 def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callable[[str], None], multilabel: bool
                  ) -> FileTable:
   """Returns a table with the names of the options of each row: its classes or, where they differ by row, its places.
 
-  Labels that are texts then are places among the options of their own row, such as a question's.
+  Rows whose classes have other orders than the first get its order. Where the names differ, labels that are texts are
+  places among the options of their own row, such as a question's.
   """
   header = table.header
-  if (classes := classes_of(options, table.outputs.shape[-1])) is not None:
+  classes, is_mixed = classes_of(options)
+  say_classes(classes, is_mixed, table.outputs.shape[-1], say)
+  if classes and is_mixed:
+    places = places_of(options, classes)
+    table = table._replace(outputs=np.take_along_axis(table.outputs, places, 1), labels={
+      name: _in_order(values, places, classes, name) for name, values in table.labels.items()})
+  if classes:
     return table._replace(header=header._replace(classes=classes))
   if multilabel:
     raise FileError(": the names of the labels must be the same in all rows.")
@@ -95,6 +122,29 @@ def with_options(table: FileTable, options: Sequence[Sequence[str]], say: Callab
       say(": the options of its rows differ, so that each label is a place among those of its own row.")
       labels[name] = np.array([names.index(text) for text, names in zip(values.tolist(), rows, strict=True)])
   return table._replace(labels=labels)
+
+
+def _in_order(labels: np.ndarray, places: np.ndarray, classes: Sequence[str], name: str) -> np.ndarray:
+  """Returns the labels of rows that have the ``classes`` at ``places``, numbers as names, and columns in their order.
+
+  A number is a place in its own row, or a name if all of them are; where it may be both, that is a FileError.
+  """
+  if labels.shape == places.shape:
+    return np.take_along_axis(labels, places, axis=1)
+  are_verdicts = labels.dtype.kind == "b" and {x.lower() for x in classes} == {"false", "true"}
+  if labels.ndim > 1 or are_verdicts:
+    return labels
+  if labels.dtype.kind == "b" or (labels.dtype.kind == "f" and (labels % 1 == 0).all()):
+    labels = labels.astype(np.int64)
+  texts = list(map(str, labels.tolist()))
+  is_place = [bool(NUMBER.fullmatch(text)) and int(text) < len(classes) for text in texts]
+  if set(texts) <= set(classes):
+    if labels.dtype.kind != "U" and all(is_place):
+      raise FileError(f": {short(name)} may be names of classes or places in each row: save them as texts if they are "
+                      "names, and else call the classes by names that are no numbers.")
+    return np.array(texts)
+  class_at = np.argsort(places, axis=1)
+  return np.array([classes[class_at[row, int(text)]] if is_place[row] else text for row, text in enumerate(texts)])
 
 
 def by_name(rows: Sequence[Mapping[str, float]], names: Sequence[str] = ()) -> tuple[np.ndarray, list[str]]:

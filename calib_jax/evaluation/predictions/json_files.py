@@ -63,7 +63,7 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
   """Opens a file of objects, to be read ``at_a_time(K)`` rows at a time; all but JSON lines are read as a whole.
 
   ``find`` takes the names of its keys, and those that hold lists. A first reading finds how many outputs rows have,
-  and the names of the classes where all rows have the same.
+  and the names of the classes where all rows have them.
   """
   again = functools.partial(objects_of_lines, path)
   if pathlib.Path(path).suffix.lower() != ".jsonl":
@@ -72,18 +72,21 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
   first = first_of(again())
   header = find(list(first), lists_of(first))
   name, classes, fewest, most = header.outputs[0], {}, len(header.outputs), len(header.outputs)
-  options, is_same = headers.options_of(lists_of(first), header.outputs), True
-  if is_several := isinstance(first[name], list | dict):
-    lengths = set()
+  names, is_mixed, lengths, options = header.classes, False, set(), headers.options_of(lists_of(first), header.outputs)
+
+  def options_of_rows():
     for _, row in again():
-      is_same = is_same and row.get(options) == first.get(options)
       if isinstance(values := row.get(name), type(first[name])):
         lengths.add(len(values))
-        classes |= dict.fromkeys(values) if isinstance(values, dict) else {}
+        classes.update(dict.fromkeys(values) if isinstance(values, dict) else {})
+      yield row.get(options)
+
+  if is_several := isinstance(first[name], list | dict):
+    of_options, is_mixed = headers.classes_of(options_of_rows())
     fewest, most = (len(classes), len(classes)) if classes else masks.said_lengths(lengths, name, say)
-  names = list(classes) or header.classes
-  if options and is_same:
-    names = names or headers.classes_of([first[options]], most)
+    is_mixed = is_mixed and not classes
+    names = list(classes) or of_options
+    headers.say_classes(names, is_mixed, most, say)
 
   def rows():
     objects, row = again(), 0
@@ -92,10 +95,11 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
         outputs, _ = _outputs(_columns(block, header.outputs), header, of_first(say, row), True, list(classes),
                               most if is_several else None)
       others = dict.fromkeys(name for _, values in block for name in values if name not in header.outputs)
-      yield Rows(outputs, {name: [values.get(name) for _, values in block] for name in others})
+      read = {name: [values.get(name) for _, values in block] for name in others}
+      yield Rows(outputs, read, headers.places_of(read[options], names) if is_mixed else None)
       row += len(block)
 
-  return Source(header.kind, names, rows(), ragged=fewest < most)
+  return Source(header.kind, names, rows(), ragged=fewest < most, is_mixed=is_mixed)
 
 
 def _columns(objects: Iterable[tuple[str, Any]], names: Collection[str], may_be_missing: Collection[str] = ()

@@ -17,7 +17,9 @@ from calib_jax.evaluation.predictions.headers import (
   check_extra,
   classes_of,
   options_of,
+  places_of,
   read_header,
+  say_classes,
   stacked,
   with_options,
 )
@@ -56,7 +58,7 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
   """Opens a Parquet file, to be read ``at_a_time(K)`` rows at a time.
 
   ``find`` takes the names of its columns, and those that hold lists. A first reading finds their lengths, and the
-  names of the classes where all rows have the same.
+  names of the classes where all rows have them.
   """
   with _opened(path) as (_, names, lists):
     header = find(names, lists)
@@ -64,10 +66,11 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
   if is_list := name in lists:
     lengths = {len(x) for batch in _batches(path, AHEAD, [name]) for x in batch[name].to_pylist() if x is not None}
     fewest, most = said_lengths(lengths or {0}, name, say)
-  classes = header.classes
+  classes, is_mixed = header.classes, False
   if options := options_of(lists, header.outputs):
     rows_of_options = (x for batch in _batches(path, AHEAD, [options]) for x in batch[options].to_pylist())
-    classes = classes_of(rows_of_options, most)
+    classes, is_mixed = classes_of(rows_of_options)
+    say_classes(classes, is_mixed, most, say)
 
   def rows():
     row = 0
@@ -76,10 +79,10 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
         outputs = [_values(batch[name], name, of_first(say, row) if is_list else None, most=most if is_list else None)
                    for name in header.outputs]
       others = {name: batch[name].to_pylist() for name in names if name not in header.outputs}
-      yield Rows(stacked(outputs, header), others)
+      yield Rows(stacked(outputs, header), others, places_of(others[options], classes) if is_mixed else None)
       row += len(outputs[0])
 
-  return Source(header.kind, classes, rows(), ragged=fewest < most)
+  return Source(header.kind, classes, rows(), ragged=fewest < most, is_mixed=is_mixed)
 
 
 def _batches(path: str | os.PathLike[str], num_rows: int, names: list[str] | None = None) -> Iterator:

@@ -10,10 +10,17 @@ from calib_jax._system.errors import FileError
 
 
 class Rows(NamedTuple):
-  """Some rows of a file: its outputs ``[n, K]`` or ``[n]``, and by name the ``n`` values of what else it holds."""
+  """Some rows of a file.
+
+  Attributes:
+    outputs: ``[n, K]`` or ``[n]``.
+    others: by name the ``n`` values of what else they hold.
+    places: int ``[n, K]``, the place of each class in each row; None if all rows have the classes in one order.
+  """
 
   outputs: np.ndarray
   others: Mapping[str, list[Any] | np.ndarray]
+  places: np.ndarray | None = None
 
 
 class Source(NamedTuple):
@@ -24,6 +31,7 @@ class Source(NamedTuple):
     classes: the names of the classes, or of the positive one of a single column; None if it does not name them.
     rows: its rows, in order, some at a time.
     whole: arrays that are not by row, by name, such as ``classes``; only an ``.npz`` has them.
+    is_mixed: whether rows have the classes in orders of their own, their ``places``.
     ragged: whether its lists have several lengths. Shorter ones are padded with -inf, options that a row does not have.
   """
 
@@ -32,6 +40,7 @@ class Source(NamedTuple):
   rows: Iterator[Rows]
   whole: Mapping[str, np.ndarray] = {}
   ragged: bool = False
+  is_mixed: bool = False
 
 
 def of_first(say: Callable[[str], None], row: int) -> Callable[[str], None]:

@@ -80,9 +80,11 @@ def _confidence(names: list[str], say: Callable[[str], None]) -> str:
 def _as_floats(rows: Iterator[Rows], are_logarithms: bool, say: Callable[[str], None]) -> Iterator[Rows]:
   """Yields rows whose outputs are no integers and no logarithms of confidences."""
   row = 0
-  for outputs, others in rows:
+  for outputs, others, places in rows:
     floats = outputs.astype(np.float64) if outputs.dtype.kind in "iu" else outputs
-    yield Rows(from_logarithms(floats.ravel(), "confidence", of_first(say, row)) if are_logarithms else floats, others)
+    if are_logarithms:
+      floats = from_logarithms(floats.ravel(), "confidence", of_first(say, row))
+    yield Rows(floats, others, places)
     row += len(outputs)
 
 

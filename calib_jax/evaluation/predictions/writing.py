@@ -10,6 +10,7 @@ import zipfile
 
 import numpy as np
 
+from calib_jax._system.errors import FileError, short
 from calib_jax.evaluation.predictions import headers
 from calib_jax.evaluation.predictions.pieces import Source
 from calib_jax.evaluation.predictions.text_files import SEPARATORS
@@ -19,10 +20,11 @@ def write(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, M
   """Writes rows of probabilities ``[n, K]`` with what else they hold, and returns their number.
 
   A text file or Parquet has a column such as ``prob_cat`` for each class of ``source``, numbered from 0 if it names
-  none; JSON, an object a row, and ``.npz`` have ``probs``, and an ``.npz`` what of ``source`` is not by row. A single
-  column is that of the positive class, 1, or of records their ``confidence``. Of a ragged source a probability that is
-  NaN is of an option that the row does not have: JSON and Parquet have lists ``probs`` without it, and the others 0.
-  The file appears only once it is complete.
+  none; JSON, an object a row, and ``.npz`` have ``probs`` beside the names of the ``classes``, and an ``.npz`` what of
+  ``source`` is not by row. A single column is that of the positive class, 1, or of records their ``confidence``. Of a
+  ragged source a probability that is NaN is of an option that the row does not have: JSON and Parquet have lists
+  ``probs`` without it, and the others 0. Rows with orders of their own keep them, and only JSON and Parquet can hold
+  them. The file appears only once it is complete.
   """
   partial, number = path.with_suffix(path.suffix + ".tmp"), 0
 
@@ -74,14 +76,19 @@ def _write_csv(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
 
 def _write_json(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarray, Mapping]]) -> None:
   """Writes objects one a line, or as one list, by the ending of the file that ``path`` becomes."""
-  is_lines = pathlib.Path(path.stem).suffix.lower() == ".jsonl"
+  is_lines, key = pathlib.Path(path.stem).suffix.lower() == ".jsonl", _key(source)
   before, between, end = ("", "\n", "\n") if is_lines else ("[", ",\n", "]\n")
   with path.open("w", encoding="utf-8") as file:
     for probs, others in rows:
       others = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in others.items()}
+      is_one = probs.shape[1] == 1 and not source.ragged
+      if is_one and source.classes:
+        (key,) = _columns(source, 1)
+      names = {"classes": source.classes} if source.classes and not is_one and others.keys().isdisjoint(
+        headers.OPTIONS) else {}
       for i, row in enumerate(_lists(source, probs)):
         values = {name: x[i] for name, x in others.items()}
-        file.write(before + json.dumps(values | {_key(source): row if len(row) > 1 or source.ragged else row[0]}))
+        file.write(before + json.dumps(values | names | {key: row[0] if is_one else row}))
         before = between
     file.write(end)
 
@@ -94,7 +101,7 @@ def _write_parquet(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.n
     writer = None
     for probs, others in rows:
       others = {name: x if not isinstance(x, np.ndarray) or x.ndim == 1 else list(x) for name, x in others.items()}
-      new = ({_key(source): _lists(source, probs)} if source.ragged else
+      new = ({_key(source): _lists(source, probs)} if source.ragged or source.is_mixed else
              dict(zip(_columns(source, probs.shape[1]), probs.T, strict=True)))
       table = pyarrow.table({**others, **new})
       writer = writer or stack.enter_context(parquet.ParquetWriter(path, table.schema))
@@ -110,8 +117,9 @@ def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
         num_columns = probs.shape[1]
         file.write(np.ascontiguousarray(np.nan_to_num(probs), np.float32).tobytes())
         for name, x in others.items():
-          by_row.setdefault(name, []).append(np.asarray(x))
-    arrays = {**source.whole, **{name: np.concatenate(parts) for name, parts in by_row.items()}}
+          by_row.setdefault(name, []).append(_array(x, name))
+    arrays = {**source.whole, **{name: np.concatenate(parts) for name, parts in by_row.items()
+                                 if name not in headers.OPTIONS or not source.classes}}
     if source.classes and num_columns > 1 and not set(headers.CLASSES) & arrays.keys():
       arrays["classes"] = np.array(source.classes)
     probs = np.memmap(beside, np.float32, "r")
@@ -122,3 +130,12 @@ def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
           np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
   finally:
     beside.unlink(missing_ok=True)
+
+
+def _array(values: list[Any] | np.ndarray, name: str) -> np.ndarray:
+  """Returns what rows hold as an array; a FileError where their lists have several lengths."""
+  try:
+    return np.asarray(values)
+  except ValueError:
+    raise FileError(f": the lists of {short(name)} have several lengths, which an .npz cannot hold: write a .jsonl or "
+                    "a .parquet.") from None

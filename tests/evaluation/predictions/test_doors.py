@@ -69,6 +69,30 @@ def test_options_that_differ_by_row_give_labels_their_places(suffix, tmp_path):
     load(tmp_path, columns | {"label": np.where(np.arange(12) == 3, "9a", columns["label"])}, suffix)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_rows_that_have_the_classes_in_their_own_order_are_joined_by_name(suffix, tmp_path):
+  """A label is a name, a place in its own row, or a 1 there; numbers that may be either are refused."""
+  order = np.array([[0, 1, 2], *RNG.permuted(np.tile(np.arange(3), (11, 1)), axis=1)])
+  place = (order == LABELS[:, None]).argmax(1)
+
+  def columns(labels, names=NAMES):
+    return {"logits": np.take_along_axis(LOGITS, order, 1), "label": labels, "choices": names[order]}
+
+  for labels in (NAMES[LABELS], place, place.astype(str), place.astype(float), np.eye(3, dtype=int)[place]):
+    part, notes = load(tmp_path, columns(labels), suffix)
+    assert_same(part, classes=NAMES)
+    assert "its rows have their classes in several orders, and are joined by name" in notes
+  numbers = np.array(["1", "2", "3"])
+  for labels in (numbers[LABELS], place):
+    assert_same(load(tmp_path, columns(labels, numbers), suffix)[0], classes=numbers)
+  years = np.array(["2024", "2025", "2026"])
+  assert_same(load(tmp_path, columns(years[LABELS].astype(int), years), suffix)[0], classes=years)
+  with pytest.raises(UserError, match="'label' may be names of classes or places in each row"):
+    load(tmp_path, columns(np.minimum(LABELS + 1, 2), numbers), suffix)
+  with pytest.raises(UserError, match="no class is called '7', the label of row 0"):
+    load(tmp_path, columns(np.where(np.arange(12) == 0, 7, place)), suffix)
+
+
 def test_numbers_by_name_are_joined_by_name(tmp_path):
   """Whatever the order of the keys of a row; a key that a row lacks is a class that it does not have."""
   orders = [RNG.permutation(3) for _ in range(12)]

@@ -159,9 +159,12 @@ def test_labels_of_multi_label_files_are_joined_by_name(suffix, tmp_path, capsys
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_names_of_labels_that_differ_by_row_are_refused(suffix, tmp_path):
-  lists = {"probs": np.full((2, 2), 0.5), "label": np.eye(2), "options": np.array([["a", "b"], ["b", "a"]])}
-  path = written(tmp_path / f"x.{suffix}", lists)
-  assert evaluation.load(path).labels.tolist() == [0, 1]
+  lists = {"probs": np.array([[0.1, 0.2], [0.3, 0.4]]), "label": np.eye(2)[[0, 0]]}
+  path = written(tmp_path / f"x.{suffix}", lists | {"options": np.array([["a", "b"], ["b", "a"]])})
+  parts = evaluation.load_labels(path)
+  assert parts["a"].labels.tolist() == [1, 0] and parts["b"].labels.tolist() == [0, 1]
+  np.testing.assert_allclose(parts["a"].probs[:, 1], [0.1, 0.4])
+  path = written(tmp_path / f"x.{suffix}", lists | {"options": np.array([["a", "b"], ["b", "c"]])})
   with pytest.raises(UserError, match="the names of the labels must be the same in all rows"):
     evaluation.load_labels(path)
 
