@@ -10,6 +10,7 @@ import pathlib
 from calib_jax._system.errors import UserError
 from calib_jax._system.files import read_json
 from calib_jax.cli import inputs, parsers, shared
+from calib_jax.evaluation.predictions.row_ids import SameRows
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,6 +30,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     raise UserError("name at least two runs or files to compare.")
   labelled, models, folders, configs = inputs.labelled(options.calibrators) or None, {}, {}, {}
   cautions: dict[str, list[str]] = {}
+  same = SameRows()
   for path in options.paths:
     name = inputs.fresh(str(pathlib.Path(path).resolve()) if pathlib.Path(path).is_dir() else path, models)
     folders[name] = pathlib.Path(path)
@@ -37,7 +39,7 @@ def _models(options: argparse.Namespace) -> shared.Inputs:
     like = {other: model.sets[inputs.TEST][0] for other, model in list(models.items())[:1]}
     models[name] = inputs.model(path, inputs.TEST, labelled,
                                 lambda text, name=name: cautions.setdefault(text, []).append(name), like=like,
-                                **shared.reading(options))
+                                same=same, **shared.reading(options))
     # Without --calibrators all runs have the first one's.
     labelled = labelled or {label: fitted for label, (fitted, _) in models[name].fitted.items()} or None
   if options.baseline and options.baseline not in models:

@@ -24,6 +24,7 @@ from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, FittedRows, c
 from calib_jax.evaluation.predictions.headers import listed
 from calib_jax.evaluation.predictions.joining import aligned, aligned_labels
 from calib_jax.evaluation.predictions.predictions import differing
+from calib_jax.evaluation.predictions.row_ids import SameRows
 
 MEMBERS = "members"  # The name in tables of the mean of an ensemble's members.
 EXAMPLES = ("calib-jax evaluate --fit val.npz --test test.npz --out report",
@@ -78,9 +79,10 @@ def _models(options: argparse.Namespace) -> shared.Inputs:  # noqa: C901
   of_fit = ([options.fit_by] if options.fit_by else []) if options.test else options.by
   of_labels = {fit_file: _read(fit_file, options, of_fit)} if options.fit else {}
   fit = of_labels[fit_file][""] if options.fit else None
-  sets, notes = {}, []
+  sets, notes, same = {}, [], SameRows() if options.compare else None
   for path in itertools.chain(*options.test) if options.test else [fit_file]:
-    name, read = inputs.fresh(path, sets), functools.partial(_read, path, options, options.by)
+    name = inputs.fresh(path, sets)
+    read = functools.partial(_read, path, options, options.by, same=None if sets else same)
     if of_labels and options.task == "multilabel":
       parts = aligned_labels(read, next(iter(of_labels.values())), (path, next(iter(of_labels))), shared.note)
     else:
@@ -114,12 +116,12 @@ def _models(options: argparse.Namespace) -> shared.Inputs:  # noqa: C901
     name = inputs.fresh(path, models)
     compared[name] = path
     if options.task == "multilabel":
-      read = functools.partial(_read, path, options)
+      read = functools.partial(_read, path, options, same=same)
       parts = aligned_labels(read, of_labels[test_set], (name, test_set), shared.note)
       parts = {_of_label(test_set, label) if label else test_set: part for label, part in parts.items()}
       models[name] = evaluation.Model({key: [parts[key]] for key in sets if key in parts}, {})
       continue
-    other = inputs.model(path, test_set, labelled, cautions.append, like={test_set: sets[test_set]},
+    other = inputs.model(path, test_set, labelled, cautions.append, like={test_set: sets[test_set]}, same=same,
                          **shared.reading(options))
     models[name] = dataclasses.replace(other, sets={key: parts for key, parts in other.sets.items() if key in sets})
   inputs.check_models(models, test_set, compared)
@@ -162,14 +164,15 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   cautions: list[str] = []
 
   def read(paths, by=()):
-    parts = [_read(path, options, by)[""] for path in paths]
+    same = SameRows()
+    parts = [_read(path, options, by, same=same)[""] for path in paths]
     numbered = {f"{path} ({i})" if path in paths[:i] else path: part
                 for i, (path, part) in enumerate(zip(paths, parts, strict=True))}
     parts = list(aligned(numbered, shared.note).values())
     for path, part in zip(paths, parts, strict=True):
       if not ensembles.are_of_the_same(part, parts[0]):
-        raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order: their labels or their "
-                        "numbers of classes differ, so they are no members of one ensemble.")
+        raise UserError(f"{path} must have the same examples as {paths[0]}, in the same order or with a column id: "
+                        "their labels or their numbers of classes differ, so they are no members of one ensemble.")
     return parts
 
   fit = read(options.fit)
@@ -189,13 +192,13 @@ def _ensemble(options: argparse.Namespace) -> shared.Inputs:
   return shared.Inputs({MEMBERS: members, **pooled}, next(iter(pooled.values())).fitted, dict.fromkeys(cautions))
 
 
-def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order: Sequence[str] = ()
-          ) -> dict[str, evaluation.Predictions]:
+def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order: Sequence[str] = (),
+          same: SameRows | None = None) -> dict[str, evaluation.Predictions]:
   """Returns the predictions of a file under "", and of each label of a multi-label file under its name.
 
-  Labels of a multi-label file have the ``order``, or the file's.
+  Labels of a multi-label file have the ``order``, or the file's; rows that of the files read with ``same`` before.
   """
-  reading = {"groups": options.groups, "by": by, "weights": options.weights, **shared.reading(options)}
+  reading = {"groups": options.groups, "by": by, "weights": options.weights, "same": same, **shared.reading(options)}
   columns = covariates.wanted(inputs.labelled(options.calibrators))
   if options.task == "multilabel":
     if columns:

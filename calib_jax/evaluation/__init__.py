@@ -11,6 +11,7 @@ from calib_jax.evaluation.measures import measure, per_example
 from calib_jax.evaluation.predictions.fitting import UNCALIBRATED, FittedRows, Model, calibrated, fit
 from calib_jax.evaluation.predictions.loading import load, load_labels
 from calib_jax.evaluation.predictions.predictions import KINDS, Predictions, Subgroups, save
+from calib_jax.evaluation.predictions.row_ids import SameRows
 from calib_jax.evaluation.results import (
   SHORT_TABLE,
   Estimate,
@@ -25,9 +26,9 @@ from calib_jax.evaluation.results import (
 from calib_jax.evaluation.sections.detection import detection
 
 __all__ = ["COLUMNS", "KINDS", "SHORT_TABLE", "UNCALIBRATED", "Column", "Estimate", "EvaluatedSet", "FittedRows",
-           "Interval", "Model", "Predictions", "Recommendation", "Results", "Row", "Subgroups", "Values", "Verdict",
-           "calibrated", "detection", "evaluate", "fit", "judge", "load", "load_labels", "markdown", "measure", "note",
-           "per_example", "save", "to_csv", "to_html", "to_json", "to_latex", "to_rows"]
+           "Interval", "Model", "Predictions", "Recommendation", "Results", "Row", "SameRows", "Subgroups", "Values",
+           "Verdict", "calibrated", "detection", "evaluate", "fit", "judge", "load", "load_labels", "markdown",
+           "measure", "note", "per_example", "save", "to_csv", "to_html", "to_json", "to_latex", "to_rows"]
 
 # Names of rooms that import this one, which are found when they are first used.
 __getattr__, __dir__ = lazy.names(__name__, {

@@ -23,6 +23,8 @@ LOG_CONFIDENCES = ("logprob", "log_prob", "logprobs", "log_probs")
 CLASSES = ("classes", "class_names")
 OPTIONS = (*CLASSES, "choices", "options")  # Lists of the names of a row's classes, in JSON lines and Parquet.
 NAMES = ("class_name", "label_name")  # A column of tables that has the name of each row's label.
+# Names of rows, by which files of the same examples join. The first is that of a log, of an object and its question.
+IDS = ("row id", "id", "ID", "Id", "example_id", "sample_id", "image_id", "question_id", "doc_id", "custom_id")
 # Evaluation does not use them unless their name is given, and says so.
 WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")
 NUMBER = re.compile(r"\d{1,18}", re.ASCII)
@@ -264,7 +266,7 @@ def lone_confidence(names: Iterable[str], extra: Collection[str] = ()) -> str | 
 def check_extra(extra: Iterable[str], names: Collection[str]) -> None:
   """Raises a FileError for a column that an option misspells: the file does not have it, and one of a like name."""
   for name in extra:
-    if name not in names and (near := suggestion(name, list(names))):
+    if name not in (*names, *IDS) and (near := suggestion(name, list(names))):
       raise FileError(f" has no {short(name)}, which an option names: it has {listed(names)}.{near}")
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calib_jax._system.errors import FileError, short
-from calib_jax.evaluation.predictions.headers import CLASSES
+from calib_jax.evaluation.predictions.masks import names_by_row
 from calib_jax.evaluation.predictions.written_values import verdicts
 
 MISSING = ("", "nan", "null", "none")
@@ -32,9 +32,7 @@ def known_rows(arrays: dict[str, np.ndarray], correct: str, judge: str, groups: 
     values)), MISSING) if values.dtype.kind == "U" else np.zeros(len(values), bool))
   if not is_known.any():
     raise FileError(f": none of its rows has a person's verdict in {short(correct)}.")
-  for name, x in arrays.items():
-    if name not in (*CLASSES, "kind", "train_counts") and x.shape[:1] == values.shape:
-      arrays[name] = x[is_known]
+  arrays |= {name: arrays[name][is_known] for name in names_by_row(arrays, len(values))}
   arrays[correct] = _verdicts(values[is_known], correct, say)
   say(f": {is_known.sum():,} of its {len(values):,} answers have a person's verdict, {correct}, and are measured by "
       f"it; what the judge says of the others, {judge}, sharpens the accuracy alone.")

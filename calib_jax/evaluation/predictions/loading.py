@@ -15,6 +15,7 @@ from calib_jax.evaluation.predictions.keys import keys
 from calib_jax.evaluation.predictions.logits import as_logits, check_labels, is_float, native
 from calib_jax.evaluation.predictions.masks import known_labels, with_credits_split, without_weight_0
 from calib_jax.evaluation.predictions.predictions import KINDS, Predictions, Subgroups
+from calib_jax.evaluation.predictions.row_ids import SameRows
 from calib_jax.evaluation.predictions.text_files import SEPARATORS
 from calib_jax.evaluation.predictions.written_values import verdicts
 
@@ -23,7 +24,8 @@ MOST_SUBGROUPS = 100
 
 def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
          logits: bool = False, percent: bool = False, ignore_label: int | None = None, form: str = "",
-         columns: Sequence[str] = (), judged: str = "", say: Callable[[str], None] = lambda note: None) -> Predictions:
+         columns: Sequence[str] = (), judged: str = "", same: SameRows | None = None,
+         say: Callable[[str], None] = lambda note: None) -> Predictions:
   """Reads predictions of any framework, without pickle.
 
   Args:
@@ -47,6 +49,7 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
     columns: the names of arrays ``[N]`` of numbers or texts that ``covariate_temperature_scaling`` takes.
     judged: the name of an array ``[N]`` of a judge's verdicts on all records; where ``correct``, a person's, is
       missing, a record counts for the accuracy by the judge alone. "" for none.
+    same: joins the rows by id with those of the files that were read with it before; None for the file's order.
     form: the form of a log, one of ``logs.FORMS``, or ``"table"``, where its keys fit several; "" to tell by the keys.
     say: is called with a sentence for each choice between readings of the file.
 
@@ -58,9 +61,11 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
   """
   is_csv = pathlib.Path(path).suffix.lower() in SEPARATORS  # Where an empty cell is nothing.
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, _extra(groups, (*by, *columns, judged), weights), note,
+    arrays = reading.arrays(path, _extra(groups, (*by, *columns, judged), weights, same), note,
                             ignore_label=ignore_label, groups=groups, form=form, unknown=bool(judged))
     name, label = reading.outputs_and_labels(arrays)
+    if same:
+      arrays = same.joined(path, arrays, len(arrays[name]), note)
     weights = without_weight_0(arrays, name, weights, note) if weights else None
     are_records = name in headers.CONFIDENCES
     answers, of_judge = None, None
@@ -92,7 +97,7 @@ def load(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = 
 
 
 def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[str] = (), weights: str = "",
-                logits: bool = False, percent: bool = False, order: Sequence[str] = (),
+                logits: bool = False, percent: bool = False, order: Sequence[str] = (), same: SameRows | None = None,
                 say: Callable[[str], None] = lambda note: None) -> dict[str, Predictions]:
   """Reads multi-label predictions: each of L labels is a binary problem.
 
@@ -106,6 +111,7 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
     logits: as in ``load``.
     percent: as in ``load``.
     order: the names of all labels in the order that the pairs of an example are to have; none for the file's.
+    same: as in ``load``.
     say: as in ``load``.
 
   Returns:
@@ -117,8 +123,10 @@ def load_labels(path: str | os.PathLike[str], *, groups: str = "", by: Sequence[
   """
   is_csv = pathlib.Path(path).suffix.lower() in SEPARATORS
   with _reading(path, say) as note:
-    arrays = reading.arrays(path, _extra(groups, by, weights), note, multilabel=True)
+    arrays = reading.arrays(path, _extra(groups, by, weights, same), note, multilabel=True)
     name, label = reading.outputs_and_labels(arrays)
+    if same:
+      arrays = same.joined(path, arrays, len(arrays[name]), note)
     weights = without_weight_0(arrays, name, weights, note) if weights else None
     outputs, labels = arrays[name], arrays[label]
     labels, is_known = known_labels(labels, label, note)
@@ -224,8 +232,8 @@ def _numbered(arrays: Mapping[str, np.ndarray], name: str, count: int, what: str
   return values, number.astype(np.int32)
 
 
-def _extra(groups: str, by: Sequence[str], weights: str) -> list[str]:
-  return list(dict.fromkeys(filter(None, [groups, *by, weights])))
+def _extra(groups: str, by: Sequence[str], weights: str, same: SameRows | None) -> list[str]:
+  return list(dict.fromkeys(filter(None, [groups, *by, weights, *(headers.IDS if same else ())])))
 
 
 def _subgroups(arrays: Mapping[str, np.ndarray], by: Sequence[str], count: int, is_csv: bool

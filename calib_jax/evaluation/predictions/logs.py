@@ -84,11 +84,20 @@ def _of_form(form: Form, objects: Iterator[tuple[str, Any]], say: Callable[[str]
   number_without = 0
   for number, (place, value) in enumerate(objects):
     with _as(form, place):
-      own = [{ID: value.get(ID, number)} | _row(slot, form.label(value, slot)) | more for slot in form.slots(value)]
+      own = [{ID: id_of(value, number)} | _row(slot, form.label(value, slot)) | more for slot in form.slots(value)]
     number_without += not own or len(own) < len(value.get("answers", own))
-    yield from ((place, row | {ID: str(row[ID])}) for row in own)
+    yield from ((place, row | {ID: str(row[ID]), headers.IDS[0]: _row_id(row)}) for row in own)
   if number_without:
     say(f": {number_without:,} of its objects have refusals, which do not count.")
+
+
+def id_of(value: Row, number: int) -> str:
+  """Returns the id of an object: that of a request, which its answer repeats, its own or, without any, its number."""
+  return str(value.get("custom_id", value.get(ID, number)))
+
+
+def _row_id(row: Row) -> str:
+  return f"{row[ID]} {row['question']}" if "question" in row else str(row[ID])
 
 
 def _row(slot: Slot, label: Row) -> Row:
@@ -125,7 +134,7 @@ def editable(path: str | os.PathLike[str], form: str = "") -> tuple[Any, list[Sl
   slots = []
   for number, value in enumerate(objects):
     with _as(FORMS[form], f": object {number:,}, counted from 0,"):
-      slots += [slot._replace(more={ID: str(value.get(ID, number))} | slot.more) for slot in FORMS[form].slots(value)]
+      slots += [slot._replace(more={ID: id_of(value, number)} | slot.more) for slot in FORMS[form].slots(value)]
   return whole, slots
 
 

@@ -11,6 +11,12 @@ from calib_jax.evaluation.predictions.headers import CLASSES
 MOST_COPIES = 2**20  # The largest whole weight that is taken for a number of equal rows.
 
 
+def names_by_row(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
+  """Returns the names of the arrays that have ``count`` rows; what is known of classes has none."""
+  return [name for name, x in arrays.items() if x.shape[:1] == (count,) and name not in (
+    *CLASSES, "kind", "train_counts")]
+
+
 def without_ignored(arrays: Mapping[str, np.ndarray], per_row: Sequence[str], label: str, ignore_label: int,
                     say: Callable[[str], None]) -> dict[str, np.ndarray]:
   """Returns the arrays of ``per_row`` that have a row for each label, without the rows of one label."""
@@ -43,9 +49,7 @@ def with_credits_split(arrays: dict[str, np.ndarray], correct: str, weights: np.
   count, answer = len(values), np.repeat(np.arange(len(values)), 1 + is_part)
   is_second = np.append(False, answer[1:] == answer[:-1])
   credit, own = values[answer], is_part[answer]
-  for key, array in arrays.items():
-    if key not in (*CLASSES, "kind", "train_counts") and array.shape[:1] == (count,):
-      arrays[key] = array[answer]
+  arrays |= {key: arrays[key][answer] for key in names_by_row(arrays, count)}
   arrays[correct] = np.where(own, ~is_second, credit == 1)
   share = np.where(own, np.where(is_second, 1 - credit, credit), 1.0)
   say(f": {np.sum(is_part):,} of its {count:,} answers are graded, and count as right by their credit: of mean "
@@ -74,8 +78,7 @@ def without_weight_0(arrays: dict[str, np.ndarray], outputs: str, name: str, say
     raise FileError(f": all weights {short(name)} are 0, so that no row is left.")
   if not is_used.all():
     say(f": {np.sum(~is_used):,} of its {count:,} rows have the weight 0 and are left out.")
-    by_row = [key for key, array in arrays.items() if key == outputs or (
-      key not in (*CLASSES, "kind", "train_counts") and array.shape[:1] == (count,))]
+    by_row = names_by_row(arrays, count)
     capacity.check_read("", sum(arrays[key].nbytes for key in by_row))
     arrays |= {key: arrays[key][is_used] for key in by_row}
     weights = weights[is_used]
