@@ -20,7 +20,7 @@ from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.predictions import automatic, logs, subgroup_fits
 from calib_jax.evaluation.predictions.fitting import FittedRows, Model
-from calib_jax.evaluation.predictions.predictions import Predictions
+from calib_jax.evaluation.predictions.predictions import KINDS, Predictions
 from calib_jax.evaluation.reports import formats, outputs
 from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.evaluation.verdict.reasons import MOST, listed
@@ -197,7 +197,10 @@ def _save(fitted: FittedRows, failed: Collection[str], used: str | None, out: pa
 
 
 def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> None:
-  """Writes the first seed's probabilities and labels of each set by each calibrator, ``probs/SET_CALIBRATOR.npz``."""
+  """Writes the first seed's probabilities and labels of each set by each calibrator, ``probs/SET_CALIBRATOR.npz``.
+
+  Labels are names where classes have some; the kind, groups and weights, by which graded answers count, stand beside.
+  """
   (out / "probs").mkdir(exist_ok=True)
   for name in model.sets:
     for label in (label for label in model.fitted if label not in failed):
@@ -205,10 +208,14 @@ def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> Non
       probs = np.empty(predicted.part.logits.shape, np.float32)
       for rows, _, log_probs in predicted.chunks():
         probs[rows] = predicted.probs(rows, log_probs)
-      labels = predicted.part.labels
+      part = predicted.part
+      is_named = part.classes and part.kind != KINDS[-1]
+      labels = np.array(part.classes)[part.labels] if is_named else part.labels
+      beside = {"classes": part.classes, "groups": part.groups, "weights": part.weights, "kind": part.kind}
       write_npz(out / "probs" / f"{stem(name)}_{stem(label)}.npz",
-                **({"confidence": probs[:, 1], "correct": labels} if predicted.part.records else
-                   {"probs": probs, "labels": labels}))
+                **({"confidence": probs[:, 1], "correct": labels} if part.records else
+                   {"probs": probs, "labels": labels}),
+                **{key: np.asarray(x) for key, x in beside.items() if x is not None})
 
 
 def title(results: Results) -> str:

@@ -71,7 +71,7 @@ def sentences(monitor: monitoring.Monitor, cut: float | None) -> list[str]:
     seen, promise = f"{monitor.happened:,.0f} of {monitor.steps:,} answers{share} were right{says}.", (
       "That confidences are calibrated")
   else:
-    seen = f"{monitor.happened:,.0f} of {monitor.steps:,} answers at or above {cut:g}{share} were wrong."
+    seen = f"{monitor.happened:,.0f} of {monitor.steps:,} answers at or above {cut!r}{share} were wrong."
     promise = f"The promise of at most {100 * monitor.risk:g}%"
   end = (f"was refuted after {monitor.refuted_at:,} of them ({100 * monitor.level:g}% sure)"
          if monitor.refuted_at is not None else "is not refuted")

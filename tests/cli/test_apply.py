@@ -135,6 +135,31 @@ def test_evaluate_writes_the_recommended_calibrator_and_the_probabilities_that_a
     np.testing.assert_array_equal(saved["labels"], labels)
 
 
+@pytest.mark.parametrize("kind", ["named", "graded", "out_of_distribution"])
+def test_saved_probabilities_are_read_as_what_they_were(kind, no_figures, tmp_path):
+  """Names that may be places, credits that count in part, and labels without meaning."""
+  rng = np.random.default_rng(0)
+  for name in ("val", "test"):
+    p = rng.uniform(0.2, 0.8, 90)
+    beside = {"confidence": p, "correct": (rng.uniform(size=90) < p) / (1 + rng.integers(2, size=90))}
+    if kind != "graded":
+      logits = rng.normal(size=(90, 3))
+      beside = {"logits": logits, "labels": np.array(["1", "2", "3"])[(logits + rng.gumbel(size=(90, 3))).argmax(1)],
+                "classes": np.array(["1", "2", "3"]), "user": np.arange(90) // 2}
+    np.savez(tmp_path / f"{name}.npz", **beside)
+  flags = {"named": ["--groups=user"], "graded": [], "out_of_distribution": [f"--ood={tmp_path / 'val.npz'}"]}[kind]
+  assert evaluate.main([f"--fit={tmp_path / 'val.npz'}", f"--test={tmp_path / 'test.npz'}", "--save_probs", *flags,
+                        "--calibrators=temperature_scaling", "--num_resamples=20", f"--out={tmp_path}"]) == 0
+  part = load(tmp_path / "test.npz", groups="user" if kind == "named" else "")
+  saved = load(tmp_path / "probs/test_temperature_scaling.npz", weights="weights" if kind == "graded" else "",
+               groups="groups" if kind != "out_of_distribution" else "")
+  assert (saved.labels.tolist(), saved.classes) == (part.labels.tolist(), part.classes)
+  for one, other in ((saved.weights, part.weights), (saved.groups, part.groups)):
+    assert (other is None and one is None) or np.array_equal(one, other)
+  if kind == "out_of_distribution":
+    assert load(tmp_path / "probs/val_temperature_scaling.npz").kind == kind
+
+
 @pytest.mark.slow
 def test_probabilities_of_exactly_0_have_a_floor_that_the_stored_calibrators_keep(no_figures, tmp_path, capsys,
                                                                                   monkeypatch):
