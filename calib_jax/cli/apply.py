@@ -30,6 +30,7 @@ from calib_jax.evaluation.predictions import (
   logs,
   masks,
   pieces,
+  row_options,
   streaming,
   subgroup_fits,
   writing,
@@ -136,9 +137,9 @@ def _mended(log: tuple[Any, list[log_forms.Slot]], fitted: calibrators.Fitted, o
   (kind,), values = kinds, np.concatenate([slot.values for slot in slots]).astype(float)
   lengths = np.array([len(slot.values) for slot in slots])
   outputs = values if fitted.calibrator.records else masks.padded(values, lengths, kind, say)
-  classes, is_mixed = headers.classes_of(slot.more.get("choices") for slot in slots)
-  headers.say_classes(classes, is_mixed, outputs.shape[-1], say)
-  places = headers.places_of([slot.more["choices"] for slot in slots], classes) if is_mixed else None
+  classes, is_mixed = row_options.classes_of(slot.more.get("choices") for slot in slots)
+  row_options.say_classes(classes, is_mixed, outputs.shape[-1], say)
+  places = row_options.places_of([slot.more["choices"] for slot in slots], classes) if is_mixed else None
   names = set.intersection(*(set(slot.more) for slot in slots)) - {"choices"}
   others = {name: np.array([slot.more[name] for slot in slots]) for name in names}
   source = pieces.Source(kind, classes, iter([pieces.Rows(outputs, others, places)]),

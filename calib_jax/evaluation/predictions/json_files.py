@@ -11,7 +11,7 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
-from calib_jax.evaluation.predictions import headers, logs, masks, written_values
+from calib_jax.evaluation.predictions import headers, logs, masks, row_options, written_values
 from calib_jax.evaluation.predictions.pieces import Rows, Source, from_row, of_first
 from calib_jax.evaluation.predictions.text_files import TEXT, as_json, objects_of_lines, stripped
 
@@ -43,7 +43,7 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
   header = headers.read_header(list(first), lists_of(first), extra, say, multilabel)
   headers.check_extra(extra, first)
   lists = [name for name, value in first.items() if isinstance(value, list)]
-  options = headers.options_of(lists, header.outputs, extra)
+  options = row_options.options_of(lists, header.outputs, extra)
   names = (*header.outputs, *header.labels, *extra, *headers.NAMES, *([options] if options else []))
   columns = _columns(itertools.chain(ahead, objects), [name for name in dict.fromkeys(names) if name in first],
                      header.labels if multilabel or unknown else ())
@@ -55,7 +55,7 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
   table = headers.FileTable(header, outputs, {name: read.pop(name) for name in header.labels}, read)
   if rows_of_options is None or not all(isinstance(x, list) for x in rows_of_options):
     return table
-  return headers.with_options(table, rows_of_options, say, multilabel)
+  return row_options.with_options(table, rows_of_options, say, multilabel)
 
 
 def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], headers.Header],
@@ -72,7 +72,8 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
   first = first_of(again())
   header = find(list(first), lists_of(first))
   name, classes, fewest, most = header.outputs[0], {}, len(header.outputs), len(header.outputs)
-  names, is_mixed, lengths, options = header.classes, False, set(), headers.options_of(lists_of(first), header.outputs)
+  names, is_mixed, lengths = header.classes, False, set()
+  options = row_options.options_of(lists_of(first), header.outputs)
 
   def options_of_rows():
     for _, row in again():
@@ -82,11 +83,11 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
       yield row.get(options)
 
   if is_several := isinstance(first[name], list | dict):
-    of_options, is_mixed = headers.classes_of(options_of_rows())
+    of_options, is_mixed = row_options.classes_of(options_of_rows())
     fewest, most = (len(classes), len(classes)) if classes else masks.said_lengths(lengths, name, say)
     is_mixed = is_mixed and not classes
     names = list(classes) or of_options
-    headers.say_classes(names, is_mixed, most, say)
+    row_options.say_classes(names, is_mixed, most, say)
 
   def rows():
     objects, row = again(), 0
@@ -96,7 +97,7 @@ def stream(path: str | os.PathLike[str], find: Callable[[list[str], list[str]], 
                               most if is_several else None)
       others = dict.fromkeys(name for _, values in block for name in values if name not in header.outputs)
       read = {name: [values.get(name) for _, values in block] for name in others}
-      yield Rows(outputs, read, headers.places_of(read[options], names) if is_mixed else None)
+      yield Rows(outputs, read, row_options.places_of(read[options], names) if is_mixed else None)
       row += len(block)
 
   return Source(header.kind, names, rows(), ragged=fewest < most, is_mixed=is_mixed)
@@ -134,7 +135,7 @@ def _outputs(columns: Mapping[str, list[Any]], header: headers.Header, say: Call
   may_differ = may_differ and len(header.outputs) == 1
   values = columns[header.outputs[0]]
   if may_differ and all(isinstance(x, dict) for x in values) and max(len(classes), *map(len, values)) > 1:
-    array, names = headers.by_name(values, classes)
+    array, names = row_options.by_name(values, classes)
     return array, header._replace(classes=names)
   read = []
   for name, values in columns.items():

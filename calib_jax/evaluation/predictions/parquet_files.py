@@ -15,16 +15,12 @@ from calib_jax.evaluation.predictions.headers import (
   FileTable,
   Header,
   check_extra,
-  classes_of,
-  options_of,
-  places_of,
   read_header,
-  say_classes,
   stacked,
-  with_options,
 )
 from calib_jax.evaluation.predictions.masks import padded, said_lengths
 from calib_jax.evaluation.predictions.pieces import Rows, Source, from_row, of_first
+from calib_jax.evaluation.predictions.row_options import classes_of, options_of, places_of, say_classes, with_options
 
 AHEAD = 2**14  # Rows that are read at a time to find the lengths of their lists.
 WIDEST = 16  # Bytes of a number of Parquet and of its place in a list.
