@@ -46,10 +46,11 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
   options = row_options.options_of(lists, header.outputs, extra)
   names = (*header.outputs, *header.labels, *extra, *headers.NAMES, *([options] if options else []))
   columns = _columns(itertools.chain(ahead, objects), [name for name in dict.fromkeys(names) if name in first],
-                     header.labels if multilabel or unknown else ())
+                     (*headers.IDS, *(header.labels if multilabel or unknown else ())))
   rows_of_options = columns.pop(options, None)
   outputs, header = _outputs({name: columns.pop(name) for name in header.outputs}, header, say, not multilabel)
-  read = {name: _array(column, name) for name, column in columns.items()}
+  read = {name: _array(column, name) for name, column in columns.items() if name not in headers.IDS
+          or all(isinstance(x, str) for x in column) or all(isinstance(x, int | float) for x in column)}
   if is_log and len(set(read[logs.ID])) < len(outputs) and "" not in read:
     read[""] = read[logs.ID]  # The groups, unless others are named.
   table = headers.FileTable(header, outputs, {name: read.pop(name) for name in header.labels}, read)

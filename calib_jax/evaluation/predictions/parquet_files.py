@@ -10,14 +10,7 @@ import numpy as np
 
 from calib_jax._system import capacity
 from calib_jax._system.errors import FileError, short
-from calib_jax.evaluation.predictions.headers import (
-  NAMES,
-  FileTable,
-  Header,
-  check_extra,
-  read_header,
-  stacked,
-)
+from calib_jax.evaluation.predictions.headers import IDS, NAMES, FileTable, Header, check_extra, read_header, stacked
 from calib_jax.evaluation.predictions.masks import padded, said_lengths
 from calib_jax.evaluation.predictions.pieces import Rows, Source, from_row, of_first
 from calib_jax.evaluation.predictions.row_options import classes_of, options_of, places_of, say_classes, with_options
@@ -42,7 +35,7 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
     may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
     arrays = {name: _values(table[name].combine_chunks(), name, say if name in may_differ else None,
                             (multilabel or unknown) and name in header.labels)
-              for name in wanted if name != options}
+              for name in wanted if name != options and not (name in IDS and table[name].null_count)}
     rows_of_options = table[options].to_pylist() if options else None
   outputs = stacked([arrays.pop(name) for name in header.outputs], header)
   table = FileTable(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)

@@ -63,6 +63,17 @@ def test_where_ids_cannot_join_rows_are_taken_in_their_order_and_this_is_said(se
     assert ".csv have no ids of their own, so that rows are taken in their order" in notes
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_ids_that_some_rows_lack_are_none(suffix, tmp_path):
+  ids = [*IDS[:11].tolist(), None]
+  columns = {"logits": LOGITS.tolist(), "label": LABELS.tolist(), "id": ids}
+  part, notes = _read(tmp_path, {**columns, "id": IDS.tolist()}, columns, suffix=suffix)
+  assert_same(part)
+  assert "its rows have no ids of their own" in notes
+  with pytest.raises(UserError, match="id"):
+    _read(tmp_path, columns, suffix=suffix, groups="id")
+
+
 def test_the_first_file_with_ids_says_the_order(tmp_path):
   without = {k: x for k, x in _columns().items() if k != "id"}
   assert_same(_read(tmp_path, without, _columns(), _columns(ORDER))[0])
