@@ -52,6 +52,26 @@ def test_the_columns_of_a_table_are_standardised_by_the_training_split(tmp_path)
   assert (plain.mean == 0).all() and (plain.std == 1).all()
 
 
+def test_two_lists_of_names_that_differ_are_refused(tmp_path):
+  names = np.array(["cat", "dog", "owl"])
+  path = _file(tmp_path, x=TABLE, labels=LABELS, classes=names, class_names=names[::-1])
+  with pytest.raises(UserError, match="holds class_names and classes, which differ: delete one of them"):
+    data.load("arrays", path=path, seed=0, validation_fraction=0.25)
+
+
+@pytest.mark.parametrize("name", ["classes", "class_names"])
+def test_names_of_classes_are_read(name, tmp_path):
+  x, options = {"x": TABLE, "images": np.zeros((240, 4, 4), np.uint8)}, {"seed": 0, "validation_fraction": 0.25}
+  for source, key in (("arrays", "x"), ("npz", "images")):
+    for names in (["cat", "dog", "owl"], [7, 8, 9]):
+      path = _file(tmp_path, **{key: x[key], "labels": LABELS, name: np.array(names)})
+      assert data.load(source, path=path, **options).classes == tuple(map(str, names))
+    for wrong in (["cat", "dog"], ["cat", "dog", "dog"]):
+      path = _file(tmp_path, **{key: x[key], "labels": LABELS, name: np.array(wrong)})
+      with pytest.raises(UserError, match=f"{name} must be 3 different names, one a class in the order of the labels"):
+        data.load(source, path=path, **options)
+
+
 @pytest.mark.parametrize(("x", "dtype", "shape"), [
   (TABLE.astype(np.float16), "float32", (4,)), (TABLE[:, 0], "float32", (1,)), (TABLE > 0, "float32", (4,)),
   (TOKENS, "int32", (6,)), (TOKENS.astype(np.uint8), "int32", (6,)), (TABLE.reshape(240, 2, 2), "float32", (2, 2))])

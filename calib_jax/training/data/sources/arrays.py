@@ -54,14 +54,15 @@ def npz(path: str, seed: int) -> Pool:
 
   The file holds ``images`` and ``labels``, and a stratified 20% becomes the test split, or it holds both of them
   for training and for test, such as ``images_train`` or ``train_images``. Images are uint8 ``[N, H, W, C]`` or
-  ``[N, H, W]``, or a uint8 stream of JPEG bytes with ``offsets`` ``[N + 1]``. Labels are integers from 0. The path may
-  be a folder of pictures by class, too; see ``image_folders``.
+  ``[N, H, W]``, or a uint8 stream of JPEG bytes with ``offsets`` ``[N + 1]``. Labels are integers from 0, whose names
+  ``class_names`` ``[K]``, or ``classes``, may hold. The path may be a folder of pictures by class, too; see
+  ``image_folders``.
   """
   if os.path.isdir(path):
     parts, classes = image_folders.read(path)
     return _pool(path, parts, seed)._replace(classes=classes)
   parts = [_part(path, *arrays) for arrays in _split_arrays(path, ("images", "labels"), ("offsets",))]
-  return _pool(path, parts, seed)
+  return _named(path, _pool(path, parts, seed))
 
 
 @register(SOURCES)
@@ -69,16 +70,17 @@ def arrays(path: str, seed: int, *, standardize: bool = True) -> Pool:
   """Loads tables, token ids or other arrays from a file of ``numpy.savez``, without pickle.
 
   The file holds ``x`` ``[N, ...]`` of any shape and ``labels``, and a stratified 20% becomes the test split, or it
-  holds both of them for training and for test, such as ``x_train`` or ``train_x``. Labels are integers from 0. Floats
-  become float32, and are standardised by the mean and the deviation of each column (the last axis) in the training
-  split if ``standardize``; booleans become 0 and 1, and are floats too. Integers become int32 and stay as they are:
-  they are token ids or codes, which a model embeds. Save counts and grey levels as floats.
+  holds both of them for training and for test, such as ``x_train`` or ``train_x``. Labels are integers from 0, whose
+  names ``class_names`` ``[K]``, or ``classes``, may hold. Floats become float32, and are standardised by the mean and
+  the deviation of each column (the last axis) in the training split if ``standardize``; booleans become 0 and 1, and
+  are floats too. Integers become int32 and stay as they are: they are token ids or codes, which a model embeds. Save
+  counts and grey levels as floats.
   """
   if os.path.isdir(path):
     raise UserError(f"{path} is a directory, and arrays are read from an .npz: a folder of pictures by class is read "
                     f"by --config.data.name=npz --config.data.path={path}.")
   parts = [_rows(path, *arrays) for arrays in _split_arrays(path, ("x", "labels"))]
-  return _pool(path, parts, seed, standardize=standardize)
+  return _named(path, _pool(path, parts, seed, standardize=standardize))
 
 
 def _rows(path: str, x: np.ndarray, labels: np.ndarray) -> Examples:
@@ -125,6 +127,19 @@ def _pool(path: str, parts: list[Examples], seed: int, **options) -> Pool:
     raise UserError(f"{path}: training and test images or rows differ in shape or type: "
                     f"{train.images.dtype} {train.images.shape[1:]} and {test.images.dtype} {test.images.shape[1:]}.")
   return Pool(train, test, _num_classes(train.labels, test.labels, path), **options)
+
+
+def _named(path: str, pool: Pool) -> Pool:
+  """Returns a pool with the names of the classes that its file may hold, which go with all predictions."""
+  for name, array in read_npz(path, ("class_names", "classes")).items():
+    names = tuple(map(str, array.ravel().tolist()))
+    if pool.classes not in (None, names):
+      raise UserError(f"{path} holds class_names and classes, which differ: delete one of them.")
+    if len(set(names)) != pool.num_classes or array.size != pool.num_classes:
+      raise UserError(f"{path}: {name} must be {pool.num_classes} different names, one a class in the order of the "
+                      f"labels: got {short(', '.join(names))}.")
+    pool = pool._replace(classes=names)
+  return pool
 
 
 def _num_classes(train: np.ndarray, test: np.ndarray, path: str) -> int:
