@@ -1,5 +1,6 @@
 """A temperature by covariates: its optimum by SciPy, what folds select where the truth is known, and its formula."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,11 +26,14 @@ def _mean_nll(theta, logits, labels, x, weights, ridge):
   return np.average(losses, weights=weights) + ridge * np.sum(theta[1:] ** 2) / 2 / weights.sum()
 
 
+SOLVE = jax.jit(covariate._solve)
+
+
 @pytest.mark.parametrize("ridge", [1.0, 100.0])
 def test_the_optimum_is_that_of_scipy(ridge):
   logits, labels, x = _drawn(300, 0.5)
   weights = RNG.integers(0, 3, 300).astype(np.float64)
-  params = covariate._solve(logits, labels, jnp.asarray(weights, jnp.float32), x, jnp.float32(ridge))
+  params = SOLVE(logits, labels, jnp.asarray(weights, jnp.float32), x, jnp.float32(ridge))
   arrays = logits.astype(np.float64), labels, x.astype(np.float64), weights, ridge
   best = optimize.minimize(_mean_nll, np.zeros(3), arrays, method="BFGS", options={"gtol": 1e-9})
   ours = np.concatenate([np.ravel(params["log_temperature"]), params["slopes"]]).astype(np.float64)

@@ -135,9 +135,9 @@ def test_evaluate_writes_the_recommended_calibrator_and_the_probabilities_that_a
     np.testing.assert_array_equal(saved["labels"], labels)
 
 
-@pytest.mark.parametrize("kind", ["named", "graded", "out_of_distribution"])
+@pytest.mark.parametrize("kind", ["named", "graded"])
 def test_saved_probabilities_are_read_as_what_they_were(kind, no_figures, tmp_path):
-  """Names that may be places, credits that count in part, and labels without meaning."""
+  """Names that may be places, with groups; labels without meaning; and credits that count in part."""
   rng = np.random.default_rng(0)
   for name in ("val", "test"):
     p = rng.uniform(0.2, 0.8, 90)
@@ -147,17 +147,17 @@ def test_saved_probabilities_are_read_as_what_they_were(kind, no_figures, tmp_pa
       beside = {"logits": logits, "labels": np.array(["1", "2", "3"])[(logits + rng.gumbel(size=(90, 3))).argmax(1)],
                 "classes": np.array(["1", "2", "3"]), "user": np.arange(90) // 2}
     np.savez(tmp_path / f"{name}.npz", **beside)
-  flags = {"named": ["--groups=user"], "graded": [], "out_of_distribution": [f"--ood={tmp_path / 'val.npz'}"]}[kind]
+  flags = {"named": ["--groups=user", f"--ood={tmp_path / 'val.npz'}"], "graded": []}[kind]
   assert evaluate.main([f"--fit={tmp_path / 'val.npz'}", f"--test={tmp_path / 'test.npz'}", "--save_probs", *flags,
                         "--calibrators=temperature_scaling", "--num_resamples=20", f"--out={tmp_path}"]) == 0
   part = load(tmp_path / "test.npz", groups="user" if kind == "named" else "")
   saved = load(tmp_path / "probs/test_temperature_scaling.npz", weights="weights" if kind == "graded" else "",
-               groups="groups" if kind != "out_of_distribution" else "")
+               groups="groups")
   assert (saved.labels.tolist(), saved.classes) == (part.labels.tolist(), part.classes)
   for one, other in ((saved.weights, part.weights), (saved.groups, part.groups)):
     assert (other is None and one is None) or np.array_equal(one, other)
-  if kind == "out_of_distribution":
-    assert load(tmp_path / "probs/val_temperature_scaling.npz").kind == kind
+  if kind == "named":
+    assert load(tmp_path / "probs/val_temperature_scaling.npz").kind == "out_of_distribution"
 
 
 @pytest.mark.slow
@@ -288,7 +288,7 @@ def test_rows_that_have_the_classes_in_their_own_order_are_joined_by_name(suffix
   assert "each row has the classes in an order of its own, which only .jsonl, .json" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("after", [".csv", ".jsonl", ".json", ".parquet", ".npz"])
+@pytest.mark.parametrize("after", [".csv", ".jsonl", ".parquet", ".npz"])
 @pytest.mark.parametrize("before", [".csv", ".lists.parquet", ".classes.jsonl", ".names.jsonl", ".one.csv"])
 def test_what_is_written_is_read_with_the_names_of_its_classes(before, after, temperature, tmp_path):
   probs, names, labels = WANTED, CLASSES, [CLASSES[i % 3] for i in range(N)]
