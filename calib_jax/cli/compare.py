@@ -16,7 +16,8 @@ from calib_jax.evaluation.predictions.row_ids import SameRows
 def main(arguments: list[str] | None = None) -> int:
   """Runs the command line; returns the exit code, which is 2 after a mistake of the user and else 0."""
   parser = parsers.parser("compare", __doc__, "RUN_OR_FILE RUN_OR_FILE ... [options]")
-  parser.add_argument("paths", nargs="+", metavar="RUN_OR_FILE", help="directories of runs, or files of predictions")
+  parser.add_argument("paths", nargs="+", metavar="RUN_OR_FILE", help="directories of runs, or files of predictions, "
+                      "whose rows join by a column id, or else by their order")
   parser.add_argument("--baseline", metavar="NAME", help="the name, as the table has it, of the run or file that the "
                       "others are compared with; by default the first")
   shared.add_options(parsers.groups(parser))

@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
   files.add_argument("--ensemble", action="store_true", help="each of --fit, --test and --ood names one file of each "
                      "member of an ensemble, in the same order")
   files.add_argument("--compare", nargs="+", metavar="RUN_OR_FILE", default=[],
-                     help="directories of runs, or files of predictions of the first --test, to compare with")
+                     help="directories of runs, or files of predictions of the first --test, to compare with; rows "
+                     "join by a column id, or else by their order")
   files.add_argument("--task", choices=("binary", "multilabel"), help="binary checks that there are two classes; in "
                      "multilabel files scores and labels are [N, L], and each label is a binary problem")
   calibration.add_argument("--folds", type=int, default=5, help="folds of cross-validation, which is what is done "
