@@ -14,8 +14,9 @@ from calib_jax.evaluation.predictions.keys import keys
 class SameRows:
   """Brings the rows of files of the same examples, which are read one after another, into the order of the first.
 
-  Each row needs an id of its own, a number or a text, in a column or an array called ``id``, or as ``headers.IDS`` has
-  it; in a log it is that of an object, with its question if it has several. 3.0 is the id 3.
+  Each row needs an id of its own, a number or a text, in a column or an array called ``id``, ``example_id``,
+  ``sample_id``, ``image_id``, ``question_id``, ``doc_id`` or ``custom_id``; in a log it is that of an object, with its
+  question if it has several. 3.0 is the id 3.
 
   >>> import os, tempfile
   >>> from calib_jax import evaluation
