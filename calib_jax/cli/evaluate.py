@@ -200,6 +200,8 @@ def _read(path: str, options: argparse.Namespace, by: Sequence[str] = (), order:
   Labels of a multi-label file have the ``order``, or the file's; rows that of the files read with ``same`` before.
   """
   reading = {"groups": options.groups, "by": by, "weights": options.weights, "same": same, **shared.reading(options)}
+  if order:  # The file has been read before, and said how.
+    reading["say"] = lambda note: None
   columns = covariates.wanted(inputs.labelled(options.calibrators))
   if options.task == "multilabel":
     if columns:

@@ -20,7 +20,7 @@ from calib_jax.evaluation.asked import Asked
 from calib_jax.evaluation.columns import ClasswiseError, numbers_of
 from calib_jax.evaluation.predictions import automatic, logs, subgroup_fits
 from calib_jax.evaluation.predictions.fitting import FittedRows, Model
-from calib_jax.evaluation.predictions.predictions import KINDS, Predictions
+from calib_jax.evaluation.predictions.predictions import Predictions
 from calib_jax.evaluation.reports import formats, outputs
 from calib_jax.evaluation.results import SHORT_TABLE, Results
 from calib_jax.evaluation.verdict.reasons import MOST, listed
@@ -209,7 +209,7 @@ def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> Non
       for rows, _, log_probs in predicted.chunks():
         probs[rows] = predicted.probs(rows, log_probs)
       part = predicted.part
-      is_named = part.classes and part.kind != KINDS[-1]
+      is_named = part.classes and part.kind != "out_of_distribution"
       labels = np.array(part.classes)[part.labels] if is_named else part.labels
       beside = {"classes": part.classes, "groups": part.groups, "weights": part.weights, "kind": part.kind}
       write_npz(out / "probs" / f"{stem(name)}_{stem(label)}.npz",

@@ -294,7 +294,7 @@ def test_what_is_written_is_read_with_the_names_of_its_classes(before, after, te
   probs, names, labels = WANTED, CLASSES, [CLASSES[i % 3] for i in range(N)]
   if before == ".one.csv":
     probs, names, labels = WANTED[:, :1], CLASSES[:1], [("dog", "cat")[i % 2] for i in range(N)]
-  columns = {"label": np.array(labels)}
+  columns = {"label": np.array(labels), "options": np.full(N, 3)}  # A number, as logs have it, and no names.
   path = tmp_path / f"new{before}"
   if before == ".names.jsonl":
     path.write_text("".join(json.dumps({"label": y, "probs": dict(zip(names, p, strict=True))}) + "\n"
@@ -310,6 +310,9 @@ def test_what_is_written_is_read_with_the_names_of_its_classes(before, after, te
       load(tmp_path / "o.npz")
     return
   one, other = load(path), load(tmp_path / f"o{after}")
+  if not before.startswith(".names"):
+    columns = load(tmp_path / f"o{after}", columns=["options"]).covariates
+    assert columns["options"].astype(int).tolist() == [3] * N
   assert one.classes == other.classes and one.labels.tolist() == other.labels.tolist()
 
 

@@ -49,8 +49,7 @@ def read_objects(objects: Iterable[tuple[str, Any]], extra: Collection[str], say
                      (*headers.IDS, *(header.labels if multilabel or unknown else ())))
   rows_of_options = columns.pop(options, None)
   outputs, header = _outputs({name: columns.pop(name) for name in header.outputs}, header, say, not multilabel)
-  read = {name: _array(column, name) for name, column in columns.items() if name not in headers.IDS
-          or all(isinstance(x, str) for x in column) or all(isinstance(x, int | float) for x in column)}
+  read = {name: _array(_with_null(column) if name in headers.IDS else column, name) for name, column in columns.items()}
   if is_log and len(set(read[logs.ID])) < len(outputs) and "" not in read:
     read[""] = read[logs.ID]  # The groups, unless others are named.
   table = headers.FileTable(header, outputs, {name: read.pop(name) for name in header.labels}, read)
@@ -147,6 +146,11 @@ def _outputs(columns: Mapping[str, list[Any]], header: headers.Header, say: Call
     else:
       read.append(_array(values, name))
   return headers.stacked(read, header), header
+
+
+def _with_null(ids: list[Any]) -> list[Any]:
+  """Returns texts with "null", which is no key, where one is missing; numbers stay as they are, and have NaN there."""
+  return ["null" if x is np.nan else x for x in ids] if any(isinstance(x, str) for x in ids) else ids
 
 
 def _array(values: list[Any], name: str) -> np.ndarray:

@@ -33,9 +33,10 @@ def read_parquet(path: str | os.PathLike[str], extra: Collection[str], say: Call
     capacity.check_read("", WIDEST * _num_values(file, wanted))
     table = file.read(columns=wanted)
     may_differ = () if multilabel or len(header.outputs) > 1 else header.outputs
-    arrays = {name: _values(table[name].combine_chunks(), name, say if name in may_differ else None,
-                            (multilabel or unknown) and name in header.labels)
-              for name in wanted if name != options and not (name in IDS and table[name].null_count)}
+    missing = (*IDS, *(header.labels if multilabel or unknown else ()))
+    columns = {name: _with_null(table[name]) if name in IDS else table[name] for name in wanted if name != options}
+    arrays = {name: _values(column.combine_chunks(), name, say if name in may_differ else None, name in missing)
+              for name, column in columns.items()}
     rows_of_options = table[options].to_pylist() if options else None
   outputs = stacked([arrays.pop(name) for name in header.outputs], header)
   table = FileTable(header, outputs, {name: arrays.pop(name) for name in header.labels}, arrays)
@@ -109,6 +110,15 @@ def _imported():
     raise FileError(f": Parquet is not read with pyarrow {pyarrow.__version__}, because a file could run code in "
                     "it (CVE-2023-47248): pip install -U pyarrow.")
   return pyarrow, parquet
+
+
+def _with_null(column):
+  """Returns ids that are texts with "null", which is no key, where one is missing, and numbers as they are."""
+  import pyarrow
+
+  if not (column.null_count and pyarrow.types.is_dictionary(column.type)):
+    return column
+  return column.cast(column.type.value_type).fill_null("null").dictionary_encode()
 
 
 def _num_values(file, wanted: Collection[str]) -> int:

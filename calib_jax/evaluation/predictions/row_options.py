@@ -89,6 +89,8 @@ def _in_order(labels: np.ndarray, places: np.ndarray, classes: Sequence[str], na
   """
   if labels.shape == places.shape:
     return np.take_along_axis(labels, places, axis=1)
+  if labels.size == len(places):
+    labels = labels.reshape(-1)
   are_verdicts = labels.dtype.kind == "b" and {x.lower() for x in classes} == {"false", "true"}
   if labels.ndim > 1 or are_verdicts:
     return labels

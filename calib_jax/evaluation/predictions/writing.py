@@ -1,6 +1,6 @@
 """Writes the rows of a file of predictions with other probabilities, some at a time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import csv
 import json
@@ -84,8 +84,9 @@ def _write_json(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndar
       is_one = probs.shape[1] == 1 and not source.ragged
       if is_one and source.classes:
         (key,) = _columns(source, 1)
-      names = {"classes": source.classes} if source.classes and not is_one and others.keys().isdisjoint(
-        headers.OPTIONS) else {}
+      names = {}
+      if source.classes and not is_one and not any(_are_options(name, x) for name, x in others.items()):
+        names = {next(name for name in headers.OPTIONS if name not in others): source.classes}
       for i, row in enumerate(_lists(source, probs)):
         values = {name: x[i] for name, x in others.items()}
         file.write(before + json.dumps(values | names | {key: row[0] if is_one else row}))
@@ -119,7 +120,7 @@ def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
         for name, x in others.items():
           by_row.setdefault(name, []).append(_array(x, name))
     arrays = {**source.whole, **{name: np.concatenate(parts) for name, parts in by_row.items()
-                                 if name not in headers.OPTIONS or not source.classes}}
+                                 if not (source.classes and _are_options(name, parts[0].tolist()))}}
     if source.classes and num_columns > 1 and not set(headers.CLASSES) & arrays.keys():
       arrays["classes"] = np.array(source.classes)
     probs = np.memmap(beside, np.float32, "r")
@@ -130,6 +131,11 @@ def _write_npz(path: pathlib.Path, source: Source, rows: Iterator[tuple[np.ndarr
           np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
   finally:
     beside.unlink(missing_ok=True)
+
+
+def _are_options(name: str, values: Sequence[Any]) -> bool:
+  """Returns whether a column has a list of the names of its classes in each row; a number of options is none."""
+  return name in headers.OPTIONS and isinstance(values[0], list)
 
 
 def _array(values: list[Any] | np.ndarray, name: str) -> np.ndarray:

@@ -78,7 +78,8 @@ def test_rows_that_have_the_classes_in_their_own_order_are_joined_by_name(suffix
   def columns(labels, names=NAMES):
     return {"logits": np.take_along_axis(LOGITS, order, 1), "label": labels, "choices": names[order]}
 
-  for labels in (NAMES[LABELS], place, place.astype(str), place.astype(float), np.eye(3, dtype=int)[place]):
+  for labels in (NAMES[LABELS], place, place.astype(str), place.astype(float), np.eye(3, dtype=int)[place],
+                 place[:, None]):
     part, notes = load(tmp_path, columns(labels), suffix)
     assert_same(part, classes=NAMES)
     assert "its rows have their classes in several orders, and are joined by name" in notes

@@ -64,14 +64,15 @@ def test_where_ids_cannot_join_rows_are_taken_in_their_order_and_this_is_said(se
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_ids_that_some_rows_lack_are_none(suffix, tmp_path):
-  ids = [*IDS[:11].tolist(), None]
-  columns = {"logits": LOGITS.tolist(), "label": LABELS.tolist(), "id": ids}
+@pytest.mark.parametrize("ids", [IDS[:11].tolist(), list(range(11))])
+def test_ids_that_some_rows_lack_are_none(ids, suffix, tmp_path):
+  """As groups they are refused, with the row."""
+  columns = {"logits": LOGITS.tolist(), "label": LABELS.tolist(), "id": [*ids, None]}
   part, notes = _read(tmp_path, {**columns, "id": IDS.tolist()}, columns, suffix=suffix)
   assert_same(part)
   assert "its rows have no ids of their own" in notes
-  with pytest.raises(UserError, match="id"):
-    _read(tmp_path, columns, suffix=suffix, groups="id")
+  with pytest.raises(UserError, match="1 of its 12 rows have no 'id'; the first is row 11"):
+    evaluation.load(written(tmp_path / f"x.{suffix}", columns), groups="id")
 
 
 def test_the_first_file_with_ids_says_the_order(tmp_path):
@@ -123,12 +124,15 @@ def test_labels_of_examples_join_by_the_ids_of_the_examples(tmp_path, capsys):
   rng = np.random.default_rng(0)
   p, y, ids = rng.uniform(size=(60, 2)), rng.integers(2, size=(60, 2)), np.arange(60)
   order, tables = rng.permutation(60), []
-  np.savez(tmp_path / "one.npz", probs=p, labels=y, id=ids)
+  np.savez(tmp_path / "one.npz", probs=p, labels=y, id=ids, classes=np.array(["a", "b"]))
   for rows in (slice(None), order):
-    np.savez(tmp_path / "two.npz", probs=p[rows] ** 2, labels=y[rows], id=ids[rows])
+    np.savez(tmp_path / "two.npz", probs=p[rows][:, ::-1] ** 2, labels=y[rows][:, ::-1], id=ids[rows],
+             classes=np.array(["b", "a"]))
     files = [str(tmp_path / f"{name}.npz") for name in ("one", "two")]
     assert command.main(["--task=multilabel", "--test", files[0], "--compare", files[1], *OPTIONS]) == 0
-    tables.append(json.loads(capsys.readouterr().out))
+    output = capsys.readouterr()
+    tables.append(json.loads(output.out))
+    assert output.err.count("joined by id") == (rows is order)  # The file is read again, for the order of its labels.
   assert tables[0] == tables[1]
 
 
