@@ -209,8 +209,7 @@ def _save_probs(model: Model, failed: Collection[str], out: pathlib.Path) -> Non
       for rows, _, log_probs in predicted.chunks():
         probs[rows] = predicted.probs(rows, log_probs)
       part = predicted.part
-      is_named = part.classes and part.kind != "out_of_distribution"
-      labels = np.array(part.classes)[part.labels] if is_named else part.labels
+      labels = np.array(part.classes)[part.labels] if part.classes else part.labels
       beside = {"classes": part.classes, "groups": part.groups, "weights": part.weights, "kind": part.kind}
       write_npz(out / "probs" / f"{stem(name)}_{stem(label)}.npz",
                 **({"confidence": probs[:, 1], "correct": labels} if part.records else

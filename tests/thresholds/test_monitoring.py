@@ -133,6 +133,8 @@ def test_a_cut_means_the_same_in_texts_of_every_float_type(dtype, log, capsys, t
   watch.main([CUT[0], "--cut=0.95", "--risk=0.05"])
   assert thresholds.check_threshold(0.95, stated, np.ones(4)).accepted == 3
   assert "0 of 3 answers at or above 0.95" in capsys.readouterr().out
+  watch.main([CUT[0], "--cut=0.99999999", "--risk=0.05", "--state=other.json"])
+  assert "answers at or above 0.99999999 were wrong" in capsys.readouterr().out
 
 
 def test_mistakes_are_one_sentence_and_leave_the_state(log, capsys, tmp_path):

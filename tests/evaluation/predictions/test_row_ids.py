@@ -136,6 +136,18 @@ def test_labels_of_examples_join_by_the_ids_of_the_examples(tmp_path, capsys):
   assert tables[0] == tables[1]
 
 
+def test_answers_of_a_batch_join_by_the_id_of_the_request(tmp_path):
+  """The answer has another one in each run."""
+  same, parts = evaluation.SameRows(), []
+  for run, rows in (("a", range(6)), ("b", [3, 1, 5, 0, 2, 4])):
+    content = [{"token": "A", "logprob": -0.1 * i - 0.1} for i in range(6)]
+    lines = [{"id": f"{run}{i}", "custom_id": f"request {i}", "label": "AB"[i % 2], "response": {
+      "body": {"choices": [{"logprobs": {"content": [content[i]]}}]}}} for i in rows]
+    (tmp_path / f"{run}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    parts.append(evaluation.load(tmp_path / f"{run}.jsonl", same=same))
+  np.testing.assert_array_equal(parts[0].logits, parts[1].logits)
+
+
 def test_answers_of_a_log_join_by_id_and_question(tmp_path):
   rng, parts, same = np.random.default_rng(0), [], evaluation.SameRows()
   p = rng.uniform(size=(6, 2))
