@@ -38,7 +38,7 @@ class SameRows:
 
   def joined(self, path: str, arrays: dict[str, np.ndarray], count: int, say: Callable[[str], None]
              ) -> dict[str, np.ndarray]:
-    """Returns the arrays of a file of ``count`` rows, joined by id with the rows of the files before it.
+    """Returns the arrays of a file, those by row ``[count, ...]``, joined by id with the rows of the files before it.
 
     Rows of other ids than the first file has are left out, which ``say`` says; a file that lacks some of them is a
     FileError. Where a file has no ids, or no id of the first, rows are taken in their order, which is said too.
