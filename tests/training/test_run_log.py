@@ -67,6 +67,23 @@ def test_speed_and_time_left_are_of_the_last_minute(monkeypatch):
   assert stream.getvalue() == "demo  step 100/300  43 examples/s  loss 0.5000  10:00 left\n"
 
 
+def test_the_time_left_is_that_of_the_stage_by_its_own_steps():
+  stream = io.StringIO()
+  line = progress.Progress("demo", 300, stream)
+  line.stage(100)
+  line.count(20, 2560, 20.0)
+  line.update(20, 0.5)
+  line.stage(300)
+  line.update(101, 0.5)
+  line.count(10, 1280, 1.0)
+  line.update(110, 0.5)
+  assert stream.getvalue().splitlines() == [
+    "demo  step 20/300  128 examples/s  loss 0.5000  1:20 left of this stage",
+    "demo  step 101/300  loss 0.5000",
+    "demo  step 110/300  1,280 examples/s  loss 0.5000  0:19 left",
+  ]
+
+
 def test_a_line_that_stays_is_left_out_if_one_was_just_written(monkeypatch):
   now, stream = [0.0], Terminal()
   monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])

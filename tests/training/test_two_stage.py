@@ -10,6 +10,7 @@ from calib_jax import training
 from calib_jax._system.errors import UserError
 from calib_jax.training import config as run_config
 from calib_jax.training.engine import feeding, stages
+from calib_jax.training.run_log.progress import Progress
 from tests.training.small import PLAIN, assert_same, built, finished, one_step, short, tiny_splits, train
 
 pytestmark = pytest.mark.xdist_group("two_stage")  # One worker makes what most of these tests share.
@@ -38,10 +39,12 @@ def _frozen(before, after):
     np.testing.assert_array_equal(before[path], after[path], err_msg=str(path))
 
 
-def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(first_stage):
+def test_the_extractor_and_its_batch_statistics_are_frozen_to_the_bit(first_stage, monkeypatch):
   state, _ = first_stage
+  ends = []
+  monkeypatch.setattr(Progress, "stage", lambda _, last_step: ends.append(last_step))
   both, (predictions,) = train(short(*SMALL, *TWO_STAGE, *HEADS["two_stage"]))
-  assert int(state.step[0]) == 3 and int(both.step[0]) == 9
+  assert int(state.step[0]) == 3 and int(both.step[0]) == 9 and ends == [3, 9]
   _frozen(state, both)
   assert predictions["test"]["logits"].shape == (10, 3)
   # The optimizer holds arrays of the head's shapes alone.

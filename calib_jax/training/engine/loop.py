@@ -139,6 +139,7 @@ class Loop:
     if first_step >= stage.last_step or self._ended(tree):
       return tree
     feed = self._feed(stage, tree, first_step)
+    self.progress.stage(stage.last_step)
     seconds: dict[int, float | None] = {}  # Of a step of each phase that has compiled; None until one is timed.
     step, kinds = first_step, set()
     while step < stage.last_step:

@@ -12,7 +12,8 @@ class Progress:
   """Prints step, examples/s, loss and time left.
 
   On a terminal the line is updated in place; elsewhere a line is printed every ten seconds and at the end. Speed and
-  time left are of the steps that were counted in the last minute, and are not shown before there are any.
+  time left are of the steps that were counted in the last minute, and are not shown before there are any. Steps of the
+  next stage may take a hundredth of the time, so that the time left is that of the stage alone.
   """
 
   WINDOW = 60.0  # The seconds of that minute.
@@ -20,9 +21,15 @@ class Progress:
   def __init__(self, label: str, num_steps: int, stream: TextIO | None = None):
     """Prepares a line that starts with ``label``; ``stream`` defaults to standard error."""
     self.label, self.num_steps, self.stream = printable(label), num_steps, stream or sys.stderr
+    self.last_step = num_steps  # Of the stage.
     self.live = self.stream.isatty()
     self.shown = self.said = None  # When the last line, and the last one of ``say``, was written.
     self.counted: collections.deque[tuple[float, int, int, float]] = collections.deque()
+
+  def stage(self, last_step: int) -> None:
+    """Begins a stage that ends with ``last_step``."""
+    self.last_step = last_step
+    self.counted.clear()
 
   def count(self, steps: int, examples: int, seconds: float) -> None:
     """Counts steps for the speed and the time left; one that does what happens once, such as to compile, is none."""
@@ -60,7 +67,8 @@ class Progress:
     steps, examples, seconds = (sum(column) for column in list(zip(*self.counted, strict=True))[1:] or [(), (), ()])
     if seconds > 0:
       rate = f"  {examples / seconds:,.0f} examples/s"
-      left = f"  {_clock(seconds / steps * (self.num_steps - step))} left"
+      left = f"  {_clock(seconds / steps * (self.last_step - step))} left"
+      left += " of this stage" if self.last_step < self.num_steps else ""
     self.shown = time.monotonic()
     line = f"{self.label}  step {step:,}/{self.num_steps:,}{rate}  loss {loss:.4f}{left}"
     done = step >= self.num_steps
