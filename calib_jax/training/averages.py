@@ -94,8 +94,10 @@ def reestimated(step: Callable[..., Any], mean: dict[str, Any], batches: Iterabl
   zero, one = filled(0), filled(1)
   total, examples, momentum = None, 0, None
   for batch in batches:
+    jax.block_until_ready(total)  # One call at a time, as in ``layout.predict``.
     new, count = step(zero, batch)
     if momentum is None:
+      jax.block_until_ready(new)
       momentum = jax.tree.map(jnp.subtract, step(one, batch)[0], new)
     weighted = jax.tree.map(lambda x, n=count: _times(n, x) if _is_number(x) else x, new)
     total = weighted if total is None else jax.tree.map(jnp.add, total, weighted)

@@ -60,8 +60,10 @@ def test_a_run_keeps_and_predicts_with_the_average_of_its_steps(monkeypatch, tmp
   assert not np.array_equal(kept["params"]["head"]["kernel"], last["params"]["head"]["kernel"])
 
 
-def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():
+def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images(monkeypatch):
   """A layer of momentum 0.8 is averaged over batches by their sizes; a head's own number stays."""
+  waited = []
+  monkeypatch.setattr(jax, "block_until_ready", lambda x: waited.append(x) or x)
   rng = np.random.default_rng(1)
   batches = [rng.normal(size=(1, n)).astype(np.float32) for n in (5, 5, 2)]
 
@@ -76,6 +78,7 @@ def test_the_batch_statistics_of_a_mean_are_those_of_the_training_images():
   np.testing.assert_allclose(result["mean"], np.concatenate(batches, 1).mean(1, keepdims=True), rtol=1e-5)
   for name in ("head", "key"):
     np.testing.assert_array_equal(result[name], mean["batch_stats"][name])
+  assert len(waited) == 4  # Before each call, of which the first batch has two.
 
 
 def test_a_key_is_not_averaged():

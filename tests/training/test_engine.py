@@ -316,6 +316,35 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_harms_nothing(tmp_path, m
   assert_same(back, tree)
 
 
+class Output:
+  """What a call of a step returns at once, and what it holds when the devices are ready."""
+
+  def __init__(self, value):
+    self.value, self.is_ready = value, False
+
+  def block_until_ready(self):
+    self.is_ready = True
+    return self
+
+  def __array__(self, dtype=None, copy=None):
+    return self.value
+
+
+def test_predictions_are_asked_for_one_call_at_a_time():
+  """Two devices of a CPU with two threads waited for each other where 352 calls were queued, and JAX then aborts."""
+  before = []
+
+  def step(variables, batch):
+    assert all(x.is_ready for x in before)
+    before.append(Output(np.concatenate(batch["label"], 1)))
+    return {"label": before[-1], "mask": Output(np.concatenate(batch["mask"], 1))}
+
+  part = tiny_splits().train
+  labels = training.predict(step, {}, [part], 8, training.Layout.of(jax.devices()[:2]))["labels"]
+  np.testing.assert_array_equal(labels, [part.labels])
+  assert len(before) == 6
+
+
 # ---- what a run says
 
 @pytest.mark.slow

@@ -68,7 +68,12 @@ def predict(predict_step: Callable[..., Any], variables: Any, parts: Sequence[An
     ``logits`` ``[S, N, K]``, ``labels`` ``[S, N]`` and, if the step returns them, ``features`` ``[S, N, D]``.
   """
   sources = [data.in_order(part, batch_size, **layout.options()) for part in parts]
-  outputs = [predict_step(variables, stages.stacked(batches)) for batches in zip(*sources, strict=True)]
+  outputs = []
+  for batches in map(stages.stacked, zip(*sources, strict=True)):
+    # One call at a time: nothing orders calls that are queued, and several devices of a CPU, which share its threads,
+    # may then wait for each other without end.
+    jax.block_until_ready(outputs[-1:])
+    outputs.append(predict_step(variables, batches))
   columns = {name: np.concatenate([np.asarray(batch[name]) for batch in outputs], 1) for name in outputs[0]}
   num_examples = int(columns.pop("mask")[0].sum())
   return {"labels" if name == "label" else name: x[:, :num_examples] for name, x in columns.items()}
